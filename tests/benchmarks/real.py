@@ -6,13 +6,10 @@ before: the first pods cost it more.
 
 from __future__ import annotations
 
-import os
 import ssl
-import tempfile
 import time
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from actors import kube
@@ -21,10 +18,12 @@ from tests.benchmarks.bare import bodies, post_all
 from tests.benchmarks.ours import Fleet
 from tests.benchmarks.pods import APP_ID
 from tests.contract.control_plane import TOKEN
-from tests.stress.plane import WholePlane, missing_in
+from tests.stress.plane import running
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from tests.stress.plane import WholePlane
 
 __all__ = ["NAMESPACE", "make", "measure", "prepared", "running_pods"]
 
@@ -60,18 +59,10 @@ def measure(who: str, *, executors: int, connections: int = 16) -> dict[str, flo
 @contextmanager
 def prepared() -> Iterator[WholePlane]:
     """Start a plane that runs some pods already, and stop it at the end."""
-    assets = Path(os.environ.get("KUBEBUILDER_ASSETS") or os.devnull)
-    if missing := missing_in(assets):
-        raise SystemExit(f"needs a folder, named by KUBEBUILDER_ASSETS, with {', '.join(missing)}")
-    with tempfile.TemporaryDirectory() as folder:
-        plane = WholePlane(assets, Path(folder))
-        try:
-            plane.start()
-            _bare(plane, BEFORE, WARM_UP, connections=16)
-            _settle(plane)
-            yield plane
-        finally:
-            plane.stop()
+    with running() as plane:
+        _bare(plane, BEFORE, WARM_UP, connections=16)
+        _settle(plane)
+        yield plane
 
 
 def make(plane: WholePlane, namespace: str) -> None:

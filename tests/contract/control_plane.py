@@ -34,7 +34,7 @@ ASSETS = _find_assets()
 """The folder with the programs; None if there is none."""
 WITHOUT_ASSETS = (
     "the contract was not held against a real API server: that needs a folder with etcd and kube-apiserver, named by "
-    "KUBEBUILDER_ASSETS (controller-runtime's `setup-envtest use -p path` downloads one)"
+    "KUBEBUILDER_ASSETS (tests/realcluster/build builds one)"
 )
 TOKEN = "contract-suite"
 STRANGERS_TOKEN = "not-a-token"

@@ -3,25 +3,31 @@
 kwok plays five big nodes with their kubelets, so pods are scheduled, run and are deleted as on a real cluster; no
 container runs. The API server writes an audit log: the honest way to count what a client asked of it. Programs can be
 killed and started again one by one. All of it ends with the tests, also when those are killed.
+
+`python -m tests.stress.plane` runs one for a person until Ctrl-C, and prints its kubeconfig. A line that names a
+program kills it and starts it again.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
-from contextlib import suppress
+import sys
+import tempfile
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from tests.contract.control_plane import ControlPlane
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
-__all__ = ["DIES_WITH_US", "PROGRAMS", "STAGES", "Asked", "WholePlane", "missing_in"]
+__all__ = ["DIES_WITH_US", "PROGRAMS", "STAGES", "Asked", "WholePlane", "missing_in", "running"]
 
 API_SERVER: Final = "kube-apiserver"
 PROGRAMS: Final = ("etcd", API_SERVER, "kube-controller-manager", "kube-scheduler", "kwok")
@@ -207,3 +213,36 @@ def _asked(line: dict[str, Any]) -> Asked:
         received=datetime.fromisoformat(line["requestReceivedTimestamp"]),
         at=datetime.fromisoformat(line["stageTimestamp"]),
     )
+
+
+@contextmanager
+def running() -> Iterator[WholePlane]:
+    """Run a plane of its own in a temporary folder. Raises SystemExit if programs are missing; it names them."""
+    assets = Path(os.environ.get("KUBEBUILDER_ASSETS") or os.devnull)
+    if missing := missing_in(assets):
+        raise SystemExit(f"needs a folder, named by KUBEBUILDER_ASSETS, with {', '.join(missing)}")
+    with tempfile.TemporaryDirectory() as folder:
+        plane = WholePlane(assets, Path(folder))
+        try:
+            plane.start()
+            yield plane
+        finally:
+            plane.stop()
+
+
+def main() -> None:
+    """Run a plane for a person."""
+    with suppress(KeyboardInterrupt), running() as plane:
+        print(plane.kubeconfig, flush=True)
+        for line in sys.stdin:
+            program = line.strip()
+            if program in PROGRAMS:
+                plane.kill(program)
+                plane.start_again(program)
+                print(f"{program} runs again", flush=True)
+            else:
+                print(f"{program}: not a program of the plane; allowed: {', '.join(PROGRAMS)}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""A real cluster on one machine: scripts, and the images that its nodes run."""
