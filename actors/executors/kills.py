@@ -237,14 +237,7 @@ class Kills:
     def _end_one(self, executor_id: int, delete_at: Moment, message: str, *, retired: bool) -> LedgerEntry:
         """Kill one executor, to be deleted at `delete_at` if it runs. Return its entry from before."""
         now, entry = self._clock.monotonic(), self._state.ledger.entries[executor_id]
-        kill = ExecutorKilled(
-            executor_id,
-            self._clock.now(),
-            delete_at if entry.runs else now,
-            message,
-            retired,
-            was_alive=entry.running,
-        )
+        kill = ExecutorKilled(executor_id, self._clock.now(), delete_at if entry.runs else now, message, retired)
         self._state.ledger, kill, report = self._state.ledger.killed(kill, now, entry.pod_in(self._state.states))
         self._tell(report)
         self._children[LIFECYCLE].tell(kill)

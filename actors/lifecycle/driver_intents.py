@@ -45,6 +45,8 @@ class DriverIntents:
         self._labelled: dict[int, LabelPod] = {}
         """The last label request for each pod."""
         self._killed: dict[int, ExecutorKilled] = {}
+        self._outlived: set[int] = set()
+        """Killed executors that were observed alive after that."""
         self._drained: set[int] = set()
         self._decommissioned: set[int] = set()
         self._disconnected: dict[int, Moment] = {}
@@ -72,6 +74,15 @@ class DriverIntents:
         """Record that the driver killed an executor."""
         self._killed[kill.executor_id] = kill
 
+    def observe_alive(self, executor_id: int, pod: Pod) -> None:
+        """Note that a killed executor was alive after that, if its pod has the label that only the kill gave it.
+
+        An observation without it may be older than the kill, however late it arrives.
+        """
+        label, request = self._kill_label.items(), self._labelled.get(executor_id)
+        if label and request is not None and label <= request.labels.items() and label <= pod.labels.items():
+            self._outlived.add(executor_id)
+
     def drained(self, executor_id: int) -> None:
         """Record that a terminating executor is drained."""
         self._drained.add(executor_id)
@@ -95,6 +106,7 @@ class DriverIntents:
     def forget(self, executor_id: int) -> None:
         """Forget an executor that ended or was abandoned."""
         self._killed.pop(executor_id, None)
+        self._outlived.discard(executor_id)
         self._drained.discard(executor_id)
         self._decommissioned.discard(executor_id)
         self._disconnected.pop(executor_id, None)
@@ -122,7 +134,9 @@ class DriverIntents:
         """Return the loss message if we requested the executor's end."""
         killed = self._killed.get(executor_id)
         if killed is not None:
-            return RequestedEnd(killed.message, killed.at, however=killed.retired, was_alive=killed.was_alive)
+            return RequestedEnd(
+                killed.message, killed.at, however=killed.retired, was_alive=executor_id in self._outlived
+            )
         return RequestedEnd(SCALED_DOWN) if uid in self._scaled_down else None
 
     def is_decommissioned(self, executor_id: int) -> bool:

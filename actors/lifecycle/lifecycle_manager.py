@@ -315,6 +315,7 @@ class LifecycleManager(Actor):
                 "executor seen: executor=%d pod=%s state=%s", executor_id, state.pod.name, type(state).__name__
             )
             self._backend.tell(ExecutorSeen(executor_id, state.pod.uid, state))
+        self._intents.observe_alive(executor_id, state.pod)
         self._label(executor_id, now)
         if isinstance(state, PodRunning):
             self._intents.forget_pod(state.pod.uid)

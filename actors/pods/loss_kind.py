@@ -151,7 +151,7 @@ class RequestedEnd:
     however: bool = False
     """Whatever ends it after that, the driver requested it: the executor was retired, and nothing is lost with it."""
     was_alive: bool = False
-    """It was observed alive when it was told, so it cannot have ended before, whatever its node's clock says."""
+    """It was observed alive after it was told, so it cannot have ended before, whatever its node's clock says."""
 
     @property
     def since(self) -> datetime | None:

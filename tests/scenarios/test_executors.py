@@ -68,6 +68,19 @@ def preempted_by_kueue(world: World) -> None:
     world.store.delete("pods", "default", name(1))
 
 
+def exceeds_its_storage(world: World) -> None:
+    """As a kubelet does: without a disruption, since the limit is the pod's own."""
+    [container] = world.store.get("pods", "default", name(1))["status"]["containerStatuses"]
+    state = {"terminated": {"exitCode": 137, "reason": "Error", "finishedAt": rfc3339(world.kit.clock.now())}}
+    status = {
+        "phase": "Failed",
+        "reason": "Evicted",
+        "message": 'Container executor exceeded its local ephemeral storage limit "1Gi". ',
+        "containerStatuses": [{**container, "ready": False, "state": state}],
+    }
+    world.store.patch("pods", "default", name(1), {"status": status}, "merge", subresource="status")
+
+
 def deleted(grace: int) -> Callable[[World], None]:
     def delete(world: World) -> None:
         world.store.delete("pods", "default", name(1), grace_period_seconds=grace)
@@ -119,12 +132,13 @@ ENDS: list[tuple[str, Callable[[World], None], LossKind, int, str]] = [
     ("exit 127", exits(127), LossKind.EXITED, 127, "the command was not found"),
     ("exit 137", exits(137), LossKind.EXITED, 137, "SIGKILL: out of memory, killed by hand"),
     ("exit 139", exits(139), LossKind.EXITED, 139, "SIGSEGV: it crashed"),
-    ("exit 143", exits(143), LossKind.EXITED, 143, "SIGTERM: it was told to end"),
+    ("exit 143", exits(143), LossKind.EXITED, 143, "SIGTERM: by its kubelet after a failed liveness"),
     ("exit 255", exits(255), LossKind.EXITED, 255, "an exit code out of range"),
     ("out of memory", oom(137), LossKind.OOM_KILLED, 137, "more memory than its limit"),
     ("out of memory, exit 0", oom(0), LossKind.OOM_KILLED, 0, "more memory than its limit"),
     ("out of memory, exit 143", oom(143), LossKind.OOM_KILLED, 143, "more memory than its limit"),
     ("node pressure", lambda world: world.kubelet.evict(name(1)), LossKind.EVICTED, 137, "low on resource: memory"),
+    ("own storage", exceeds_its_storage, LossKind.STORAGE_EXCEEDED, 137, "more local storage than its pod may"),
     ("drain", disrupted("EvictionByEvictionAPI"), LossKind.EVICTED, 143, "was evicted"),
     ("taint", disrupted("DeletionByTaintManager"), LossKind.EVICTED, 143, "was evicted"),
     ("preemption", disrupted("PreemptionByScheduler"), LossKind.PREEMPTED, 143, "was preempted"),

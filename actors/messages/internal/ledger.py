@@ -45,8 +45,6 @@ class ExecutorKilled:
     """What its loss reason says after the executor's name."""
     retired: bool = False
     """It drains until then, and counts as terminating from now on."""
-    was_alive: bool = False
-    """It was observed to run when it was killed, and no end of it was."""
 
 
 class LedgerEntry(msgspec.Struct, frozen=True, gc=False):

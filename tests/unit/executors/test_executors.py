@@ -196,7 +196,7 @@ def test_a_running_executor_gets_its_grace_period_and_all_are_notified_at_once(r
     subject = rig(kill_grace_period="5s")
     subject.have(1, 2)
     assert subject.ask(KillExecutors((1,))) == (1,)
-    kill = ExecutorKilled(1, subject.kit.clock.now(), subject.kit.clock.monotonic() + 5.0, was_alive=True)
+    kill = ExecutorKilled(1, subject.kit.clock.now(), subject.kit.clock.monotonic() + 5.0)
     assert subject.sent() == [kill, kill]
     assert isinstance(subject.driver.take(ExecutorTerminating), ExecutorTerminating)
     subject.kit.advance(4.9 * SECOND)

@@ -41,6 +41,23 @@ def test_the_end_of_a_killed_executor_was_requested_by_the_driver() -> None:
     assert subject.requested_end(1, "uid-1") is None
 
 
+def test_a_killed_executor_was_alive_after_that_if_its_pod_was_observed_with_the_label_of_the_kill() -> None:
+    subject = intents(**LABELS)
+    marked = with_labels(state="killed")
+    subject.observe_alive(1, marked)
+    subject.kill(kill(1))
+    subject.observe_alive(1, marked)
+    assert subject.requested_end(1, "uid-1") == RequestedEnd("was ended by the driver", STARTED), "it had the label"
+    subject.label(1, running(1), 0.0)
+    subject.observe_alive(1, running(1))
+    assert subject.requested_end(1, "uid-1") == RequestedEnd("was ended by the driver", STARTED), "it may be older"
+    subject.observe_alive(1, marked)
+    assert subject.requested_end(1, "uid-1") == RequestedEnd("was ended by the driver", STARTED, was_alive=True)
+    subject.forget(1)
+    subject.kill(kill(1))
+    assert subject.requested_end(1, "uid-1") == RequestedEnd("was ended by the driver", STARTED)
+
+
 def test_a_killed_executor_is_overdue_after_its_grace_period() -> None:
     subject = intents()
     subject.kill(kill(1, delete_at=5.0))

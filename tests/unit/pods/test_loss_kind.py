@@ -132,7 +132,6 @@ def evicted(condition: str, code: int = 143, **status: Any) -> Life:
 
 
 KILLED = RequestedEnd("was ended by the driver", BEGUN)
-KILLED_ALIVE = RequestedEnd("was ended by the driver", BEGUN, was_alive=True)
 SHORT = "The node was low on resource: memory. "
 REFUSED: dict[str, Any] = {"reason": "NodeAffinity", "message": "Pod was rejected: Predicate NodeAffinity failed"}
 
@@ -197,10 +196,10 @@ LIVES = {
     "somebody deleted its pod before it ran": never_ran("ImagePullBackOff"),
     "somebody deleted its pod before it had a node": Life([observed(phase="Pending")], gone=True),
     "its pod could never run, and was replaced": never_ran("CreateContainerConfigError"),
-    "you killed it": deleted_while_it_ran(requested=KILLED_ALIVE),
-    "you killed it, and its node's clock is behind": deleted_while_it_ran(after=-300, requested=KILLED_ALIVE),
+    "you killed it": deleted_while_it_ran(requested=KILLED),
+    "you killed it, and its node's clock is behind": deleted_while_it_ran(after=-300, requested=KILLED),
     "you killed it, and it ended by itself before its pod was deleted": Life(
-        [observed(**ALIVE), observed(executor=ended(1))], requested=KILLED_ALIVE
+        [observed(**ALIVE), observed(executor=ended(1))], requested=KILLED
     ),
     "you killed it before it ran": never_ran("ContainerCreating", requested=KILLED),
     "it had failed before you killed it": Life(
