@@ -31,7 +31,7 @@ from tests.e2e.leftovers import kept, left, opened, running
 if TYPE_CHECKING:
     from pathlib import Path
 
-SLEEPER = ("sh", "-c", "sleep 1000")
+SLEEPER = ("sh", "-c", "trap 'exit 143' TERM; sleep 1000 & wait")
 """Runs and never connects."""
 
 

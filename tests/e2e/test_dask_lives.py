@@ -34,7 +34,7 @@ pytestmark = pytest.mark.stress
 LIVES: Final = 100
 """With threads, and as many with asyncio."""
 
-SLEEPER: Final = ("sh", "-c", "sleep 1000")
+SLEEPER: Final = ("sh", "-c", "trap 'exit 143' TERM; sleep 1000 & wait")
 STUBBORN: Final = ("sh", "-c", "trap '' TERM; sleep 1000 & wait; wait")
 """Executors that run and never connect; the second one ends by SIGKILL only."""
 

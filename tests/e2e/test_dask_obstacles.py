@@ -22,7 +22,7 @@ from tests.e2e.dask_clusters import LIMIT, cluster_of, on, pids, told, until
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-SLEEPER = ("sh", "-c", "sleep 1000")
+SLEEPER = ("sh", "-c", "trap 'exit 143' TERM; sleep 1000 & wait")
 """Runs and never connects."""
 
 

@@ -93,7 +93,8 @@ import os, sys
 from actors import Fleet
 
 if __name__ == "__main__":
-    with Fleet(local=True, instances=1, executor={"command": ["sleep", "1000"]}) as fleet:
+    ends_at_once = {"template_patch": {"spec": {"shareProcessNamespace": True}}}
+    with Fleet(local=True, instances=1, executor=ends_at_once) as fleet:
         fleet.wait_for(running=1, timeout="1m")
         child = os.fork()
         if child == 0:
