@@ -10,6 +10,7 @@ import base64
 import json
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
+from functools import cached_property
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
@@ -17,9 +18,11 @@ from urllib.parse import urlencode
 import urllib3
 import yaml
 
+from actors.local.kubelet.nodes import KUBERNETES_VERSION
 from actors.local.schema.statuses import ApiStatus, done
 from actors.local.server.api_request import parse_target
 from actors.local.server.pod_actions import delete_options, eviction_options
+from tests.contract.versions import minor_of
 from tests.unit.local.server_kit import Watch
 
 if TYPE_CHECKING:
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
     from actors.local.store.history import WatchMessage
     from actors.local.store.object_store import ListResult, ObjectStore
     from actors.local.store.patches import PatchType
+    from tests.contract.versions import Minor
 
 __all__ = ["Answer", "HttpDoor", "Raw", "StoreDoor"]
 
@@ -93,6 +97,11 @@ class RawWatch(ABC):
 class Door(ABC):
     """A way in."""
 
+    @property
+    @abstractmethod
+    def version(self) -> Minor:
+        """Of Kubernetes, which decides some answers: see the README."""
+
     @abstractmethod
     def request(
         self, method: str, path: str, query: Mapping[str, str], body: Any, headers: Mapping[str, str]
@@ -110,6 +119,11 @@ class Raw:
     def __init__(self, door: Door, namespace: str) -> None:
         self._door = door
         self.namespace = namespace
+
+    @property
+    def version(self) -> Minor:
+        """Of Kubernetes."""
+        return self._door.version
 
     def ask(
         self,
@@ -186,6 +200,10 @@ class HttpDoor(Door):
         self.authority = authority
         self._pool = urllib3.PoolManager(ca_certs=str(authority), retries=False, timeout=SAFETY)
 
+    @cached_property
+    def version(self) -> Minor:
+        return minor_of(self.request("GET", "/version", {}, None, {}).body["gitVersion"])
+
     def request(
         self, method: str, path: str, query: Mapping[str, str], body: Any, headers: Mapping[str, str]
     ) -> Answer:
@@ -235,6 +253,10 @@ class StoreDoor(Door):
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
+
+    @property
+    def version(self) -> Minor:
+        return minor_of(KUBERNETES_VERSION)
 
     def request(
         self, method: str, path: str, query: Mapping[str, str], body: Any, headers: Mapping[str, str]

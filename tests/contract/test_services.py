@@ -50,7 +50,6 @@ def test_a_service_without_ports_needs_another_way_to_be_found(raw: Raw) -> None
     ("bad", "causes"),
     [
         (service("a"), [("spec.ports", "FieldValueRequired")]),
-        (service("1a", **HEADLESS), [("metadata.name", "FieldValueInvalid")]),
         (service("a.b", **HEADLESS), [("metadata.name", "FieldValueInvalid")]),
         (service("a", type="ExternalName"), [("spec.externalName", "FieldValueRequired")]),
         (service("a", type="x", ports=TWO), [("spec.type", "FieldValueNotSupported")]),

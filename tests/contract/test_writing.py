@@ -65,10 +65,6 @@ def test_post_on_the_name_of_a_pod_that_is_being_deleted_is_409_already_exists(r
         (pod("a", annotations={COST: "dear"}), (f"metadata.annotations[{COST}]", "FieldValueInvalid")),
         (pod("a", annotations={COST: "2147483648"}), (f"metadata.annotations[{COST}]", "FieldValueInvalid")),
         (pod("a", finalizers=["keep"]), ("metadata.finalizers[0]", "FieldValueInvalid")),
-        (
-            pod("a", ownerReferences=[{"kind": "Pod", "name": "d", "uid": "1"}]),
-            ("metadata.ownerReferences.apiVersion", "FieldValueInvalid"),
-        ),
     ],
 )
 def test_post_an_invalid_pod_is_422_with_field_and_reason(

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["KUBERNETES_VERSION", "UNREACHABLE", "NodeLifecycle", "local_node"]
 
-KUBERNETES_VERSION: Final = "v1.34.4"
+KUBERNETES_VERSION: Final = "v1.37.2"
 """The version whose behaviour the embedded cluster follows."""
 
 UNREACHABLE: Final = "node.kubernetes.io/unreachable"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from actors.kube.strategic_merge import copy_json
 from actors.local.schema.shapes import DELETE_OPTIONS, KINDS, Leaf, ListOf, MapOf, Struct, Type, WrongType
-from actors.local.schema.statuses import bad_request, internal_error, undecodable
+from actors.local.schema.statuses import bad_request, undecodable
 
 if TYPE_CHECKING:
     from actors.local.schema.resources import Resource
@@ -61,16 +61,16 @@ def decode_as(shape: Struct, versions: tuple[str, ...], obj: Any, warnings: list
 
 
 def decode_delete_options(obj: Any) -> dict[str, Any]:
-    """Check `DeleteOptions`. A real server decodes them separately and answers mistakes with 500."""
+    """Check `DeleteOptions`. A real server decodes them separately and answers mistakes with a text of the decoder."""
     if not isinstance(obj, Mapping):
-        raise internal_error(_no_object(obj))
+        raise bad_request(_no_object(obj))
     kind, version = obj.get("kind") or "DeleteOptions", obj.get("apiVersion") or "v1"
     if kind != "DeleteOptions":
-        raise internal_error(f'no kind "{kind}" is registered for version "{version}"')
+        raise bad_request(f'no kind "{kind}" is registered for version "{version}"')
     try:
         decoded = _Decoder([]).value(obj, DELETE_OPTIONS, "", "", "DeleteOptions")
     except WrongType as problem:
-        raise internal_error(str(problem)) from None
+        raise bad_request(str(problem)) from None
     assert isinstance(decoded, dict)
     return decoded
 

@@ -1,4 +1,4 @@
-"""`ApiStatus`: every refusal of the store, with the text of a real server (Kubernetes 1.34).
+"""`ApiStatus`: every refusal of the store, with the text of a real server (Kubernetes 1.37).
 
 Callers of the store catch this one exception. The HTTP server sends it unchanged; the in-process API turns it into an
 error of the library, by the same table as the HTTP client.

@@ -15,7 +15,7 @@ import msgspec
 
 from actors.local.schema.nesting import DEEPEST, is_too_deep
 from actors.local.schema.resources import RESOURCES, Resource, find_resource
-from actors.local.schema.statuses import ApiStatus, bad_request, internal_error, no_such_path
+from actors.local.schema.statuses import ApiStatus, bad_request, no_such_path
 from actors.local.server.pod_actions import delete_options, is_dry_run
 from actors.local.server.protobuf import MEDIA_TYPE, decode_message
 
@@ -170,13 +170,10 @@ async def json_body(request: web.Request, allowed: frozenset[str] = _JSON_TYPES)
 
 
 async def delete_body(request: web.Request) -> tuple[DeleteOptions, bool]:
-    """Return the options from the body, or else from the query, and whether it is a dry run.
-
-    Malformed JSON is a 500 here, as on a real server.
-    """
+    """Return the options from the body, or else from the query, and whether it is a dry run."""
     try:
         body = await json_body(request)
     except ApiStatus as problem:
-        raise internal_error(f"couldn't get version/kind; json parse error: {problem.message}") from None
+        raise bad_request(f"couldn't get version/kind; json parse error: {problem.message}") from None
     integer(request.query, "gracePeriodSeconds")
     return delete_options(body, request.query)

@@ -1,6 +1,6 @@
 """`ObjectStore`: the embedded cluster's only state, and the rules of the Kubernetes API about it.
 
-It behaves as Kubernetes 1.34: versions, watches with a window, optimistic concurrency, graceful deletion, finalizers,
+It behaves as Kubernetes 1.37: versions, watches with a window, optimistic concurrency, graceful deletion, finalizers,
 owners, quotas. It knows neither HTTP nor running pods: servers and kubelets call the methods below.
 
 Thread-safe, with one lock. Listeners are called after its release, by the thread that made the change, in order per

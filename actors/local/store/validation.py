@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from actors.kube.names import (
     dns_label_problem,
     dns_subdomain_problem,
@@ -44,6 +46,8 @@ _FIELD_PATH: Final = re.compile(
     r"|spec\.(nodeName|serviceAccountName)|status\.(hostIP|hostIPs|podIP|podIPs)"
 )
 """The fields that the downward API can put into an environment variable."""
+
+_NO_OWNER: Final = "/v1, Kind=Event is disallowed from being an owner"
 
 _RESOURCE_NAMES: Final = (
     "must be a standard resource type or fully qualified",
@@ -160,8 +164,8 @@ def _metadata(resource: Resource, metadata: Mapping[str, Any]) -> Iterator[Cause
     cost = annotations.get(_DELETION_COST, "0")
     if resource.plural == "pods" and not (_NUMBER.fullmatch(cost) and _INT32[0] <= int(cost) <= _INT32[1]):
         yield Cause.invalid(f"metadata.annotations[{_DELETION_COST}]", cost, "must be a 32bit integer")
-    for owner in metadata.get("ownerReferences", ()):
-        yield from _owner(owner)
+    for index, owner in enumerate(metadata.get("ownerReferences", ())):
+        yield from _owner(f"metadata.ownerReferences[{index}]", owner)
     if sum(owner.get("controller") is True for owner in metadata.get("ownerReferences", ())) > 1:
         yield Cause.invalid("metadata.ownerReferences", "", "Only one reference can have Controller set to true")
     for index, finalizer in enumerate(metadata.get("finalizers", ())):
@@ -170,24 +174,13 @@ def _metadata(resource: Resource, metadata: Mapping[str, Any]) -> Iterator[Cause
             yield Cause.invalid(f"metadata.finalizers[{index}]", finalizer, detail)
 
 
-def _service_name_problem(name: str) -> str | None:
-    """Check an RFC 1035 label, whose first character is a letter."""
-    if dns_label_problem(name) is None and not name[0].isdecimal():
-        return None
-    return (
-        "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic "
-        "character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation "
-        "is '[a-z]([-a-z0-9]*[a-z0-9])?')"
-    )
-
-
-_NAME_RULES: Final = {"namespaces": dns_label_problem, "services": _service_name_problem}
-"""The rules of names that are not DNS subdomains."""
+_NAMED_BY_LABELS: Final = frozenset({"namespaces", "services"})
+"""The resources whose names are DNS labels; those of others are DNS subdomains."""
 
 
 def _object_names(resource: Resource, metadata: Mapping[str, Any]) -> Iterator[Cause]:
     name, base = metadata.get("name", ""), metadata.get("generateName", "")
-    name_problem = _NAME_RULES.get(resource.plural, dns_subdomain_problem)
+    name_problem = dns_label_problem if resource.plural in _NAMED_BY_LABELS else dns_subdomain_problem
     if base:  # the suffix makes a trailing dash valid
         yield from _problem("metadata.generateName", base, lambda text: name_problem(re.sub("-$", "a", text)))
     if not name:
@@ -196,13 +189,15 @@ def _object_names(resource: Resource, metadata: Mapping[str, Any]) -> Iterator[C
         yield from _problem("metadata.name", name, name_problem)
 
 
-def _owner(owner: Mapping[str, Any]) -> Iterator[Cause]:
-    where = "metadata.ownerReferences"
-    if not owner.get("apiVersion"):
-        yield Cause.invalid(f"{where}.apiVersion", "", "version must not be empty")
-    for field in ("kind", "name", "uid"):
+def _owner(where: str, owner: Mapping[str, Any]) -> Iterator[Cause]:
+    for field in ("apiVersion", "kind", "name", "uid"):
         if not owner.get(field):
-            yield Cause.invalid(f"{where}.{field}", "", "must not be empty")
+            yield Cause.required(f"{where}.{field}", "must not be empty")
+    version, kind = owner.get("apiVersion", ""), owner.get("kind")
+    if version.count("/") > 1:
+        yield Cause.invalid(f"{where}.apiVersion", version, "must be <group>/<version> or <version>")
+    if (version, kind) == ("v1", "Event"):
+        yield Cause(where, "FieldValueInvalid", f"Invalid value: {msgspec.json.encode(owner).decode()}: {_NO_OWNER}")
 
 
 def _problem(field: str, value: str, check: Callable[[str], str | None]) -> Iterator[Cause]:

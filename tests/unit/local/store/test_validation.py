@@ -184,9 +184,9 @@ def test_owners_and_finalizers_are_validated(bench: Bench) -> None:
     sent["metadata"] |= {"finalizers": ["x"], "ownerReferences": [{"name": "o"}]}
     status = refusal(lambda: bench.store.create("pods", "default", sent))
     assert [field for field, _ in _causes(status)] == [
-        "metadata.ownerReferences.apiVersion",
-        "metadata.ownerReferences.kind",
-        "metadata.ownerReferences.uid",
+        "metadata.ownerReferences[0].apiVersion",
+        "metadata.ownerReferences[0].kind",
+        "metadata.ownerReferences[0].uid",
         "metadata.finalizers[0]",
     ]
 
