@@ -10,6 +10,7 @@ from __future__ import annotations
 import traceback
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from math import inf
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final
@@ -21,6 +22,7 @@ from actors.messages import ExecutorBusy, ExecutorIdle, HoldFleet, RegisterExecu
 from actors.messages.internal import ExecutorSeen
 from actors.pods.loss import SCALED_DOWN
 from actors.pods.state import PodRunning
+from actors.runtime import call_within
 from actors.text import get_logger, one_line
 
 if TYPE_CHECKING:
@@ -44,6 +46,10 @@ LONGEST_ERROR: Final = 200
 
 HELD: Final = "was retired, as the fleet is on hold"
 """The loss message of an executor that `HoldFleet` ended, after its name."""
+
+LONGEST_CHOICE: Final = timedelta(seconds=5)
+"""How long a function may take to choose victims, all its calls together. The Backend and who asks it wait meanwhile. A
+function that compares what it has takes a microsecond an executor."""
 
 RETRY: Final = timedelta(seconds=1)
 """How often to look whether the lease is back, while there are too many executors."""
@@ -109,7 +115,7 @@ class Scaling:
         scale_down = ScaleDown(message.victims, message.grace, self._clock.monotonic())
         try:
             chosen = self._choose(dict.fromkeys(totals, scale_down), totals)
-        except Exception as error:
+        except BaseException as error:  # a `sys.exit` in it must not end the fleet
             said = traceback.format_exception_only(error)[-1].strip()
             raise Refused(f"ScaleExecutors.victims failed: {one_line(said, LONGEST_ERROR)}") from error
         self._state.totals = {**self._state.totals, **totals}
@@ -143,19 +149,29 @@ class Scaling:
         rules, totals = self._state.excess_rules()
         try:
             self._end(self._choose(rules, totals), rules, SCALED_DOWN if self._state.hold is None else HELD)
-        except Exception:
+        except TimeoutError:
+            logger.exception("choosing victims takes too long, executors in excess stay until the next target is set")
+            self._state.scale_downs.clear()  # or each count would leave a thread behind
+        except BaseException:
             logger.exception("choosing victims failed, executors in excess of the target stay")
 
-    def _value(self, entry: LedgerEntry) -> Executor:
-        return living_executor(entry, self._state.states, self._clock.now())
-
     def _choose(self, scale_downs: Mapping[str, ScaleDown], totals: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
-        """Return the executors to end, by profile."""
-        return {
-            profile: victims(entries, len(entries) - totals.get(profile, 0), scale_downs[profile], self._value)
+        """Return the executors to end, by profile.
+
+        Raises:
+            BaseException: a function of the program raised it.
+            TimeoutError: it has taken too long.
+        """
+        excess = {
+            profile: (entries, len(entries) - totals.get(profile, 0))
             for profile, entries in running(self._state.ledger.entries.values(), scale_downs).items()
             if len(entries) > totals.get(profile, 0)
         }
+        value = partial(living_executor, states=self._state.states, at=self._clock.now())
+        choice = partial(_victims_of, excess, scale_downs, value)
+        if any(callable(scale_downs[profile].victims) for profile in excess):
+            return call_within(LONGEST_CHOICE, choice)
+        return choice()
 
     def _end(
         self, chosen: Mapping[str, tuple[int, ...]], rules: Mapping[str, ScaleDown], message: str = SCALED_DOWN
@@ -180,6 +196,16 @@ def running(entries: Iterable[LedgerEntry], profiles: Iterable[str]) -> Mapping[
         if entry.runs and entry.profile in found and entry.counts and not entry.decommissioned:
             found[entry.profile].append(entry)
     return found
+
+
+def _victims_of(
+    excess: Mapping[str, tuple[Sequence[LedgerEntry], int]],
+    scale_downs: Mapping[str, ScaleDown],
+    value: Callable[[LedgerEntry], Executor],
+) -> dict[str, tuple[int, ...]]:
+    return {
+        profile: victims(entries, number, scale_downs[profile], value) for profile, (entries, number) in excess.items()
+    }
 
 
 def victims(

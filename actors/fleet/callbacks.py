@@ -58,8 +58,8 @@ class Calls(Protocol):
 
 @final
 class _Thread(threading.local):
-    is_calling = False
-    """This thread is in a callback."""
+    calls: ActorCalls | None = None
+    """Whose callback this thread is in. It may use other fleets, and wait for them."""
 
 
 _thread: Final = _Thread()
@@ -82,7 +82,7 @@ class ActorCalls:
     def start(self, buffer: EventBuffer, done: Callable[[], None]) -> None:
         """See `Calls`."""
         self._system.spawn(
-            lambda context: _Caller(context, buffer=buffer, call=self._call, done=done),
+            lambda context: _Caller(context, calls=self, buffer=buffer, call=self._call, done=done),
             name="on-event",
             owner=None,
             address=self._address,
@@ -94,7 +94,7 @@ class ActorCalls:
 
     def is_current(self) -> bool:
         """See `Calls`."""
-        return _thread.is_calling
+        return _thread.calls is self
 
     def cancel(self) -> None:
         """A thread cannot be cancelled: the daemon thread of a callback that hangs is left."""
@@ -109,9 +109,16 @@ class _Caller(Actor):
     """Calls a callback until the last event."""
 
     def __init__(
-        self, context: Context, *, buffer: EventBuffer, call: Callable[[Event], object], done: Callable[[], None]
+        self,
+        context: Context,
+        *,
+        calls: ActorCalls,
+        buffer: EventBuffer,
+        call: Callable[[Event], object],
+        done: Callable[[], None],
     ) -> None:
         super().__init__(context)
+        self._calls = calls
         self._buffer = buffer
         self._call = call
         self._is_told = False
@@ -132,12 +139,12 @@ class _Caller(Actor):
         """Call the callback with all events that are there."""
         self._is_told = False
         has_ended = self._buffer.has_ended  # before `take`: the last event is added before the end is noted
-        _thread.is_calling = True
+        before, _thread.calls = _thread.calls, self._calls
         while (event := self._buffer.take()) is not None:
             try:
                 self._call(event)
             except BaseException:  # a `sys.exit` in it must not end the calls either
                 logger.exception("on_event failed: event=%s", type(event).__name__)
-        _thread.is_calling = False
+        _thread.calls = before
         if has_ended:
             self.stop()

@@ -89,8 +89,8 @@ SHORTEST: Final = timedelta(microseconds=1)
 
 @final
 class _Thread(threading.local):
-    is_choosing = False
-    """This thread is in a function that chooses victims."""
+    chooses_for: Door | None = None
+    """Whose victims function this thread is in. It may use other fleets."""
 
 
 _thread: Final = _Thread()
@@ -210,7 +210,7 @@ class Door:
             return ()
         self.keep = self.keep if keep is None else keep
         self._owner.tell(LeaveFleet(None if self.keep is None else not self.keep))
-        if _thread.is_choosing or (self.calls is not None and self.calls.is_current()):
+        if _thread.chooses_for is self or (self.calls is not None and self.calls.is_current()):
             return ()  # the fleet waits for the caller
         if not self._owner.is_alive():  # it may never have run
             self.view.end()
@@ -332,7 +332,7 @@ class Door:
             )
 
     def _check_waiting(self) -> None:
-        if _thread.is_choosing:
+        if _thread.chooses_for is self:
             raise RuntimeError("a victims function must not use the fleet, which waits for it: its Executor says all")
 
     @property
@@ -440,9 +440,23 @@ class Door:
         self, totals: int | Mapping[str, int], victims: Victims, grace: Duration | None
     ) -> Steps[tuple[int, ...]]:
         """Set the target, and end the excess."""
-        ended = yield from self._retarget(ScaleExecutors(totals, _choosing(victims), _grace("grace", grace)))
+        ended = yield from self._retarget(ScaleExecutors(totals, self._choosing(victims), _grace("grace", grace)))
         self.view.failed = None
         return ended
+
+    def _choosing(self, victims: Victims) -> Victims:
+        """Return the policy; a function so that it cannot use this fleet, which would wait for itself."""
+        if not callable(victims):
+            return victims
+
+        def key(executor: Executor) -> Any:
+            before, _thread.chooses_for = _thread.chooses_for, self
+            try:
+                return victims(executor)
+            finally:
+                _thread.chooses_for = before
+
+        return key
 
     def kill(self, executors: Ids, grace: Duration | None, *, replace: bool) -> Steps[tuple[int, ...]]:
         """End executors."""
@@ -607,18 +621,3 @@ def _ids(executors: Ids) -> tuple[int, ...]:
     if isinstance(executors, int | str | bytes) or not isinstance(executors, Iterable):
         return (cast("int", executors),)
     return tuple(executors)
-
-
-def _choosing(victims: Victims) -> Victims:
-    """Return the policy; a function so that it cannot use the fleet, which would wait for itself."""
-    if not callable(victims):
-        return victims
-
-    def key(executor: Executor) -> Any:
-        _thread.is_choosing = True
-        try:
-            return victims(executor)
-        finally:
-            _thread.is_choosing = False
-
-    return key

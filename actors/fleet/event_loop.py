@@ -132,10 +132,16 @@ class TaskCalls:
                 self._task.get_loop().call_soon_threadsafe(self._task.cancel)
 
     async def _run(self, buffer: EventBuffer) -> None:
+        task = asyncio.current_task()
+        assert task is not None
         while (event := await self._read(buffer)) is not None:
             try:
                 result = self._call(event)
                 if inspect.isawaitable(result):
                     await result
+            except asyncio.CancelledError:
+                if task.cancelling():
+                    raise
+                logger.exception("on_event failed: event=%s", type(event).__name__)  # it awaited what was cancelled
             except Exception:
                 logger.exception("on_event failed: event=%s", type(event).__name__)

@@ -64,7 +64,7 @@ class FleetOwner(Actor):
         """Start the Backend. What is wrong goes to the view: it is the user's error, not a crash."""
         try:
             self._backend = self._view.backend = self._start(self.address, self._closing)
-        except Exception as error:  # noqa: BLE001 - whoever enters the fleet gets it
+        except BaseException as error:  # noqa: BLE001 - whoever enters the fleet gets it, also a `sys.exit` of its
             self._view.failure = error
             self.stop()
 

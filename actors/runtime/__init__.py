@@ -13,7 +13,7 @@ from actors.runtime.backoff import Backoff
 from actors.runtime.clock import Clock, Deadline, Moment, SystemClock, elapsed, later
 from actors.runtime.entropy import Entropy
 from actors.runtime.handle import Hung, Lost, StoppedByHost, SupervisorMessage, Terminated
-from actors.runtime.loop import at_rest
+from actors.runtime.loop import at_rest, call_within
 from actors.runtime.mailbox import DeadLetters
 from actors.runtime.supervisor import ChildSpec, Supervisor
 from actors.runtime.system import ActorSystem, installed, installed_system
@@ -48,6 +48,7 @@ __all__ = [
     "TimerThread",
     "Timers",
     "at_rest",
+    "call_within",
     "elapsed",
     "installed",
     "installed_system",

@@ -19,7 +19,7 @@ import threading
 from collections import deque
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final, TypeVar, cast, final
 
 from actors.runtime.clock import SystemClock
 from actors.runtime.handle import Lost, Sender, running
@@ -38,9 +38,11 @@ if TYPE_CHECKING:
     from actors.runtime.mailbox import DeadLetters
     from actors.runtime.timers import Entry
 
-__all__ = ["Loop", "at_rest"]
+__all__ = ["Loop", "at_rest", "call_within"]
 
 logger = get_logger(__name__)
+
+T = TypeVar("T")
 
 LOOK_EVERY: Final = 1.0
 """Seconds between two looks at whether the loop still handles the same message: then another thread takes over."""
@@ -74,6 +76,38 @@ def at_rest(callback: Callable[[], None]) -> None:
         loop.callbacks.append(callback)
     else:
         callback()
+
+
+def call_within(limit: timedelta, function: Callable[[], T]) -> T:
+    """Return what a function of the program returns, which may block for ever: it runs in a thread of its own.
+
+    In a thread that runs no actors of a loop it is called at once: there nobody else waits, and in virtual time no
+    thread can be waited for.
+
+    Raises:
+        TimeoutError: the function still runs after `limit`. Its thread is left behind.
+        RuntimeError: no thread can be started.
+        BaseException: the function raised it.
+    """
+    if _thread.loop is None:
+        return function()
+    answers: queue.SimpleQueue[tuple[T, None] | tuple[None, BaseException]] = queue.SimpleQueue()
+
+    def answer() -> None:
+        try:
+            answers.put((function(), None))
+        except BaseException as error:  # noqa: BLE001 - who waits raises it
+            answers.put((None, error))
+
+    run = partial(contextvars.copy_context().run, answer)
+    threading.Thread(target=run, name="executor-pods/program", daemon=True).start()
+    try:
+        result, error = answers.get(timeout=limit.total_seconds())
+    except queue.Empty:
+        raise TimeoutError(f"it took longer than {limit.total_seconds():g} s") from None
+    if error is not None:
+        raise error
+    return cast("T", result)
 
 
 @final

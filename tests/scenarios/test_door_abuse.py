@@ -177,6 +177,21 @@ def test_a_victims_function_cannot_use_the_fleet_and_is_told_so(kind: str) -> No
     stage.run(program())
 
 
+def test_a_victims_function_may_use_another_fleet(kind: str) -> None:
+    if kind == "asyncio":
+        pytest.skip("a plain function cannot await")
+    stage = Stage(kind)
+    other = stage.fleet(app_id="other")
+
+    async def program() -> None:
+        async with stage.fleet(instances=2) as fleet:
+            await fleet.wait_for(running=2)
+            with pytest.raises(Refused, match="the fleet was not entered"):  # it is asked, and says so itself
+                await fleet.scale(1, victims=lambda _: other.inner.status())
+
+    stage.run(program())
+
+
 # ── events ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

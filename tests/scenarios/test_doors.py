@@ -331,6 +331,30 @@ def test_on_event_gets_every_event_and_may_use_the_fleet(kind: str) -> None:
     assert got.count("ExecutorRemoved") >= 2
 
 
+def test_on_event_that_awaits_a_cancelled_task_gets_the_next_events_too(
+    kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    if kind == "threads":
+        pytest.skip("of asyncio")
+    stage = Stage(kind)
+    got: list[str] = []
+
+    async def on_event(event: object) -> None:
+        got.append(type(event).__name__)
+        if len(got) == 2:
+            task = asyncio.create_task(asyncio.sleep(3600))
+            task.cancel()
+            await task
+
+    async def program() -> None:
+        async with stage.fleet(instances=2, on_event=on_event) as fleet:
+            await fleet.wait_for(running=2)
+
+    stage.run(program())
+    assert got[-1] == "BackendStopped"
+    assert [message.split(":")[0] for message in caplog.messages if "on_event" in message] == ["on_event failed"]
+
+
 def test_executors_are_values_that_do_not_change(kind: str) -> None:
     stage = Stage(kind)
 

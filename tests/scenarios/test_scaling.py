@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -179,6 +180,7 @@ def _fails(_: Executor) -> int:
     ("victims", "error"),
     [
         (_fails, "ScaleExecutors.victims failed: ValueError: no such worker"),
+        (lambda _: sys.exit(3), "ScaleExecutors.victims failed: SystemExit: 3"),
         (
             lambda executor: executor.id if executor.id > 2 else "two",
             "ScaleExecutors.victims failed: TypeError: '<' not",
@@ -202,6 +204,38 @@ def test_a_function_that_fails_later_ends_none(caplog: pytest.LogCaptureFixture)
         world.advance(5)
         assert world.running() == 3
         assert "choosing victims failed" in caplog.text
+        assert world.ask(ScaleExecutors(2)) == (3,)
+
+
+def test_a_function_that_exits_later_ends_none_and_no_fleet(caplog: pytest.LogCaptureFixture) -> None:
+    with one_by_one(3) as world:
+        broken = [False]
+        world.ask(ScaleExecutors(2, lambda _: sys.exit(3) if broken[0] else None))
+        broken[0] = True
+        world.ask(ExecutorIdle(1))
+        world.advance(5)
+        assert world.running() == 3
+        assert "choosing victims failed" in caplog.text
+
+
+def test_a_function_that_takes_too_long_later_is_not_asked_again_until_the_next_target(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with one_by_one(3) as world:
+        asked: list[int] = []
+
+        def victims(executor: Executor) -> None:
+            asked.append(executor.id)
+            if len(asked) > 3:
+                raise TimeoutError
+
+        world.ask(ScaleExecutors(2, victims))
+        for _ in range(3):
+            world.ask(ExecutorIdle(1))
+            world.advance(5)
+        assert len(asked) == 4
+        assert world.running() == 3
+        assert "choosing victims takes too long" in caplog.text
         assert world.ask(ScaleExecutors(2)) == (3,)
 
 

@@ -347,6 +347,38 @@ def test_who_fails_when_it_is_answered_holds_up_no_actor(room: Room, caplog: pyt
     assert "the answer to a message failed: actor=a-1" in caplog.text
 
 
+# ── what may block ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_what_may_block_runs_beside_the_actors_with_their_context_and_answers_or_raises(room: Room) -> None:
+    worker = room.worker("worker")
+    found: list[object] = []
+
+    def ask() -> None:
+        WHO.set("the actor")
+        found.append(loop.call_within(WAIT, lambda: (threading.current_thread(), WHO.get())))
+        for error in (ZeroDivisionError(), SystemExit(3)):
+            try:
+                loop.call_within(WAIT, partial(fail, error))
+            except BaseException as raised:  # noqa: BLE001 - also a `sys.exit`
+                found.append(raised is error)
+
+    worker.ask(ask, WAIT)
+    (thread, who), *raised = found
+    assert thread is not worker.ask("thread", WAIT)
+    assert (who, raised) == ("the actor", [True, True])
+
+
+def test_what_blocks_holds_up_an_actor_for_its_limit_only(room: Room) -> None:
+    worker = room.worker("worker")
+    with pytest.raises(TimeoutError, match=r"it took longer than 0\.01 s"):
+        worker.ask(partial(loop.call_within, timedelta(seconds=0.01), partial(room.leave.wait, SAFETY)), WAIT)
+
+
+def test_where_no_actors_run_what_may_block_is_called_at_once() -> None:
+    assert loop.call_within(WAIT, threading.current_thread) is threading.current_thread()
+
+
 # ── a thread that dies ──────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -463,5 +495,5 @@ class Interrupted:
             raise KeyboardInterrupt
 
 
-def fail(error: Exception) -> None:
+def fail(error: BaseException) -> None:
     raise error
