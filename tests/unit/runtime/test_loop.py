@@ -352,7 +352,7 @@ def test_who_fails_when_it_is_answered_holds_up_no_actor(room: Room, caplog: pyt
 
 def test_what_may_block_runs_beside_the_actors_with_their_context_and_answers_or_raises(room: Room) -> None:
     worker = room.worker("worker")
-    found: list[object] = []
+    found: list[Any] = []
 
     def ask() -> None:
         WHO.set("the actor")
