@@ -13,12 +13,13 @@ from fnmatch import fnmatchcase
 from signal import SIGKILL
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from actors.local.kubelet.container_run import STATUS_UNKNOWN, ContainerRun, Exit, LogFile
+from actors.local.kubelet.container_run import ContainerRun, Exit, LogFile
 from actors.local.kubelet.delays import LOOK, Delays
 from actors.local.kubelet.hooks import Hooks
 from actors.local.kubelet.pod_run import LOOPBACK, PodRun
 from actors.local.kubelet.processes.containers import (
     CANNOT_START,
+    END_NOT_SEEN,
     CannotCreate,
     argv,
     environment,
@@ -168,8 +169,7 @@ class PodRunner:
         self._processes.open()
         lost, self._by_key = list(self._by_key.values()), {}
         for run, container in lost:
-            code, reason, message = STATUS_UNKNOWN["exitCode"], STATUS_UNKNOWN["reason"], STATUS_UNKNOWN["message"]
-            container.exit, container.key = Exit(code, reason, message, self._clock.now()), None
+            container.exit, container.key = Exit(END_NOT_SEEN, "Unknown", "", self._clock.now()), None
             if container.hook is None:
                 self._cancel(run, container.name)
         if meanwhile is not None:

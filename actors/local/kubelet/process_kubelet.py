@@ -6,8 +6,9 @@ through one queue, so it polls nothing and shares nothing.
 A process is not a container: it has no image, mount, limit or probe. A pod that cannot run without one is refused;
 fields that are ignored are listed in an event (`NotSupported`). Restarts have the backoff of a real kubelet. Each
 container is a session of its own and ends with its first process; the others of its group are then killed. As with a
-container runtime, SIGTERM goes to the first process only, SIGKILL to the group. A container's log is one file, deleted
-with its pod. Lifecycle hooks sleep, or run a command as a process of its own, which ends with its container.
+container runtime, SIGTERM goes to the first process only, and only if process 1 of a namespace would get it; SIGKILL
+goes to the group. A container's log is one file, deleted with its pod. Lifecycle hooks sleep, or run a command as a
+process of its own, which ends with its container.
 """
 
 from __future__ import annotations

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CANNOT_START",
+    "END_NOT_SEEN",
     "NO_IMAGE",
     "SHUTDOWN_WINDOW",
     "CannotCreate",
@@ -76,6 +77,10 @@ https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#pod-terminatio
 CANNOT_START: Final = 128
 """containerd's exit code for a container that it cannot start; its reason is `StartError`
 (`errorStartExitCode` in `pkg/cri/server/container_start.go`)."""
+
+END_NOT_SEEN: Final = 255
+"""containerd's exit code for a container whose end it did not see, as after a reboot of its node; its reason is
+`Unknown` (`unknownExitCode` in `pkg/cri/server`)."""
 
 
 @dataclass(frozen=True, slots=True)
