@@ -143,8 +143,12 @@ class DriverPod:
     def _check_existence(self, answer: Pod | ApiError) -> None:
         """Fail if the pod is gone; its readiness counts no more."""
         is_another = isinstance(answer, Pod) and answer.uid != self._uid
-        if self._uid is not None and (is_another or isinstance(answer, NotFound)):
+        if self._uid is not None and (is_another or self._is_absent(answer)):
             self._is_gone()
+
+    def _is_absent(self, answer: Pod | ApiError) -> bool:
+        """Whether the API server says so: a proxy before a server that starts answers 404 for every path."""
+        return isinstance(answer, NotFound) and f'pods "{self._name}" not found' in answer.message
 
     def _observe(self, pod: Pod) -> None:
         self.error = None
@@ -167,12 +171,12 @@ class DriverPod:
     def _failed_to_read(self, error: ApiError) -> None:
         """Retry, unless no retry helps. Once the pod is found, only its end is such an error."""
         self.error = error if self._uid is None else None
-        if not isinstance(error, Unauthorized | BadRequest | Forbidden):
+        if not isinstance(error, Unauthorized | BadRequest | Forbidden | NotFound):
             self._patience.renew()
         match error:
-            case NotFound():
+            case NotFound() if self._is_absent(error):
                 self._is_gone()
-            case Unauthorized() | BadRequest() | Forbidden() if self._uid is None and self._has_lasted():
+            case Unauthorized() | BadRequest() | Forbidden() | NotFound() if self._uid is None and self._has_lasted():
                 is_right = isinstance(error, Forbidden)
                 self._fail(lacking((Right("get"),), self._api.namespace, said=error) if is_right else error)
             case _:

@@ -15,7 +15,7 @@ from actors import kube
 from actors.backend.driver_pod import DriverPod, DriverPodMessage
 from actors.backend.rbac import LIST_PODS, Reviews, Right, lacking, needed
 from actors.errors import ApiError, BadRequest, Forbidden, NotFound, Unauthorized, Unavailable
-from actors.kube.retries import PATIENCE, requested_wait, retry_delay
+from actors.kube.retries import Patience, requested_wait, retry_delay
 from actors.messages import BackendStarted
 from actors.messages.internal import KeepLease, Relist, StartPolling, StartWatching, names
 from actors.runtime import Backoff
@@ -76,10 +76,6 @@ class _TimedOut:
     """`backend.start_timeout` is over."""
 
 
-class _PatienceOver:
-    """An error that no retry should help was first answered `PATIENCE` ago."""
-
-
 class Startup:
     """The start of one Backend, and every restart of its children.
 
@@ -120,6 +116,7 @@ class Startup:
         self._kills = kills
         self._tell = tell
         self._fail = fail
+        self._patience = Patience()
         self._has_children = False
         self.is_done = False
         """The fleet was listed, our rights are known, and the driver was notified."""
@@ -135,7 +132,6 @@ class Startup:
             _Reviewed: self._reviewed,
             _AskDue: self._ask_due,
             _TimedOut: self._timed_out,
-            _PatienceOver: self._patience_over,
         }
 
     def begin(self) -> None:
@@ -174,8 +170,7 @@ class Startup:
             self._permission.driver_pod_ready()
         if not self.is_done:
             outcome = opened(self._reviews, self._sources.values(), self._api.namespace)
-            if isinstance(outcome, ApiError):
-                self._refused()
+            self._fail_if_it_lasts(outcome)
             if outcome is not True:
                 return
             self._begin_fleet()
@@ -216,7 +211,6 @@ class Startup:
         """Take no more steps."""
         self._is_over = True
         self._backend.timers.cancel("start")
-        self._backend.timers.cancel("patience")
 
     # ── steps ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -249,13 +243,18 @@ class Startup:
     def _begin_fleet(self) -> None:
         self.is_done = True
         self._backend.timers.cancel("start")
-        self._backend.timers.cancel("patience")
         if self._reviews.error is not None:
             logger.info("rights not reviewed, assuming that we have them: error=%s", self._reviews.error)
         self._tell(BackendStarted(self._app_id, self._api.namespace))
         self._executors.begin()
         self._kills.begin()
         self._executors.introduce_lifecycle_manager()
+
+    def _fail_if_it_lasts(self, outcome: Outcome) -> None:
+        if not isinstance(outcome, ApiError):
+            self._patience.renew()
+        elif self._patience.ends(self._backend.clock.monotonic()):
+            self._fail(outcome)
 
     # ── what the steps wait for ─────────────────────────────────────────────────────────────────────────────────
 
@@ -286,16 +285,6 @@ class Startup:
             return
         self._reviews = self._reviews.answered(READ_NAMESPACE, True)  # noqa: FBT003 - as the answer of a review
         self.advance()
-
-    def _refused(self) -> None:
-        """Fail once that has lasted."""
-        if not self._backend.timers.active("patience"):
-            self._backend.timers.start("patience", PATIENCE, _PatienceOver())
-
-    def _patience_over(self, _: _PatienceOver) -> None:
-        outcome = opened(self._reviews, self._sources.values(), self._api.namespace)
-        if isinstance(outcome, ApiError):
-            self._fail(outcome)
 
     def _timed_out(self, _: _TimedOut) -> None:
         outcome = out_of_time(self._reviews, self._sources.values(), self._api.namespace, self._timeout)

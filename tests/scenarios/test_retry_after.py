@@ -9,7 +9,7 @@ import pytest
 
 from actors.errors import Forbidden, TooManyRequests, Unavailable
 from actors.local.faults.kinds import Refuse, server_error
-from actors.messages import AllocationBlocked, BackendStopped, GetFleetStatus, StopBackend
+from actors.messages import AllocationBlocked, BackendStarted, BackendStopped, GetFleetStatus, StopBackend
 from tests.scenarios.fleets import fleet, name
 from tests.scenarios.test_outage import EVERYTHING, TroubledWorld
 
@@ -85,6 +85,23 @@ def test_an_error_event_that_asks_for_days_holds_the_watch_for_a_minute() -> Non
         world.kubelet.exit(name(1), 3)
         world.advance(1)
         assert world.removals()[1].reason.exit_code == 3
+
+
+@pytest.mark.parametrize("kind", [TooManyRequests, Unavailable])
+@pytest.mark.parametrize("seconds", [5, 20, 25])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_server_whose_cache_starts_starts_the_fleet_in_time(
+    kind: type[TooManyRequests | Unavailable], seconds: int, seed: int
+) -> None:
+    starts = Refuse(kind("storage is (re)initializing", retry_after=timedelta(seconds=1)))
+    with TroubledWorld(seed=seed, executor={"instances": 3}) as world:
+        world.trouble(starts, "list", "watch")
+        world.advance(seconds)
+        world.api.trouble = {}
+        world.advance(5)
+        assert len(world.heard(BackendStarted)) == 1
+        world.advance(5)
+        assert world.running() == 3
 
 
 def test_the_longest_wait_can_be_set() -> None:

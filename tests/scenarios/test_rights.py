@@ -121,6 +121,17 @@ def test_a_right_to_create_that_is_taken_away_blocks_creation_until_it_is_back()
         assert world.running() == 4
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_a_server_that_knows_its_roles_three_seconds_late_starts_the_fleet(seed: int) -> None:
+    with Restricted("list", "watch", "create", seed=seed, executor={"instances": 3}) as world:
+        world.advance(3)
+        world.forbid()
+        world.advance(10)
+        assert len(world.heard(BackendStarted)) == 1
+        assert world.heard(BackendFailed) == []
+        assert world.running() == 3
+
+
 def test_a_read_right_that_is_revoked_ends_nothing_and_ends_are_reported_when_it_is_back(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -189,7 +189,9 @@ def test_a_pod_that_may_not_be_read_fails_the_start_with_what_to_grant(rig: Rig)
     assert 'the server says: pods "driver-0" is forbidden' in message
 
 
-@pytest.mark.parametrize("error", [Unauthorized("who?", status=401), BadRequest("what?", status=400)])
+@pytest.mark.parametrize(
+    "error", [Unauthorized("who?", status=401), BadRequest("what?", status=400), NotFound("no such path", status=404)]
+)
 def test_an_error_that_no_retry_helps_ends_the_start(rig: Rig, error: ApiError) -> None:
     for _ in range(5):
         rig.found(error)
@@ -298,7 +300,9 @@ def test_an_api_that_does_not_answer_changes_nothing_while_the_pod_is_not_ready(
     assert rig.created() == 2
 
 
-@pytest.mark.parametrize("answer", [NotFound("gone", status=404), driver_pod(uid="another")], ids=["gone", "another"])
+@pytest.mark.parametrize(
+    "answer", [NotFound('pods "driver-0" not found', status=404), driver_pod(uid="another")], ids=["gone", "another"]
+)
 def test_a_pod_that_is_gone_before_it_was_ready_fails_the_start(rig: Rig, answer: Pod | ApiError) -> None:
     rig.found(driver_pod(ready=False))
     rig.listed()
