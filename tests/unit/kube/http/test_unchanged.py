@@ -18,7 +18,7 @@ from actors.messages.internal import ReplaceSnapshot
 from actors.pods.pod import EXECUTOR_ID_LABEL, ObjectMeta, Pod, PodStatus
 from actors.pods.state import PodRules
 from actors.store.history import History
-from actors.store.lists import apply_list
+from actors.store.lists import SECOND_LOOK, apply_list
 from tests.unit.builders import apply_events
 
 STREAM: Final = 1
@@ -198,7 +198,8 @@ def test_after_a_reset_a_pod_has_the_version_of_the_list() -> None:
     metadata = ObjectMeta(name="e-exec-1", uid="u-1", shared_labels={EXECUTOR_ID_LABEL: "1"})
     known = Pod(metadata=metadata, status=PodStatus(phase="Running"), resource_version="30")
     history = History(PodRules())
-    for requested_at, version, listed_at in ((1.0, "40", "30"), (5.0, "20", "15")):
+    looks = (1.0, "40", "30"), (5.0, "20", "15"), (5.0 + SECOND_LOOK.total_seconds(), "20", "15")
+    for requested_at, version, listed_at in looks:
         listed = ReplaceSnapshot((known,), version, requested_at, consistent=True, stream=STREAM, versions=[listed_at])
         merged = apply_list(history, listed, requested_at + 1)
         history = merged.history
