@@ -25,7 +25,6 @@ SAFETY: Final = 240.0
 GRACE: Final = 2
 """Seconds between SIGTERM and SIGKILL, unless a life says otherwise."""
 
-BACKEND: Final = {"lease": False, "kubernetes_events": False, "shutdown_timeout": "2m"}
 EXECUTOR: Final = {
     "image": IMAGE,
     "instances": 1,
@@ -108,12 +107,13 @@ class Living:
         self._news = threading.Condition()
         self._events: list[Any] = []
         self._acted = time.monotonic()
+        executor: Any = merged(EXECUTOR, world.placement, life.make)
         self.fleet = Fleet(
             app_id=self.app_id,
             kubeconfig=world.kubeconfig,
             on_event=self._note,
-            backend=BACKEND,
-            executor=merged(EXECUTOR, world.placement, life.make),
+            backend={"lease": False, "kubernetes_events": False, "shutdown_timeout": "2m"},
+            executor=executor,
         )
 
     # ── what is awaited ─────────────────────────────────────────────────────────────────────────────────────────────

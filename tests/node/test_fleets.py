@@ -45,12 +45,8 @@ class Driver:
         self.ends: dict[int, ExecutorRemoved] = {}
         self._world = world
         self._app_id = app_id
-        self.fleet = Fleet(
-            app_id=app_id,
-            kubeconfig=world.kubeconfig,
-            on_event=self._note,
-            executor=merged({"image": IMAGE, "instances": SIZE, "command": command}, world.placement, executor),
-        )
+        values: Any = merged({"image": IMAGE, "instances": SIZE, "command": command}, world.placement, executor)
+        self.fleet = Fleet(app_id=app_id, kubeconfig=world.kubeconfig, on_event=self._note, executor=values)
 
     def enter(self) -> None:
         self.fleet.start()

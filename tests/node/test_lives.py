@@ -74,8 +74,9 @@ def begin(lives: list[Life], world: World, pool: ThreadPoolExecutor) -> Stories:
 
 def chosen(request: pytest.FixtureRequest, test: Callable[..., None]) -> list[Life]:
     """The lives of this run, such as by `-k`."""
-    items = (item for item in request.session.items if isinstance(item, pytest.Function))
-    return [item.callspec.params["life"] for item in items if item.function is test]
+    items = (item for item in request.session.items if isinstance(item, pytest.Function) and item.function is test)
+    params: list[Any] = [item.callspec.params["life"] for item in items]
+    return params
 
 
 @pytest.fixture(scope="module")
