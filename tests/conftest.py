@@ -140,7 +140,7 @@ class Scheduling(LoadScopeScheduling):  # type: ignore[misc] # xdist has no anno
             return "real"
         if nodeid.startswith(READ_SOURCE):
             return "source"
-        return nodeid.partition("::")[0] if nodeid.startswith("tests/unit/") else nodeid
+        return nodeid.partition("::")[0] if nodeid.startswith(("tests/unit/", "tests/node/")) else nodeid
 
 
 def _rank(nodeid: str) -> int:
