@@ -198,7 +198,7 @@ def test_after_a_reset_a_pod_has_the_version_of_the_list() -> None:
     metadata = ObjectMeta(name="e-exec-1", uid="u-1", shared_labels={EXECUTOR_ID_LABEL: "1"})
     known = Pod(metadata=metadata, status=PodStatus(phase="Running"), resource_version="30")
     history = History(PodRules())
-    looks = (1.0, "40", "30"), (5.0, "20", "15"), (5.0 + SECOND_LOOK.total_seconds(), "20", "15")
+    looks = (1.0, "40", "30"), (5.0, "20", "15"), (6.0 + SECOND_LOOK.total_seconds(), "20", "15")
     for requested_at, version, listed_at in looks:
         listed = ReplaceSnapshot((known,), version, requested_at, consistent=True, stream=STREAM, versions=[listed_at])
         merged = apply_list(history, listed, requested_at + 1)
