@@ -66,6 +66,7 @@ def drained(life: Living) -> None:
     life.terminates()
     life.acts()
     assert life.fleet.drained(1)
+    life.world.signal(life.pod, signal.SIGUSR1)
 
 
 def killed_on_its_node(life: Living) -> None:

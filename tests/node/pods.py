@@ -24,6 +24,12 @@ ENDS_IN_ORDER: Final = shell("trap 'exit 0' TERM; echo ready; sleep 600 & wait")
 IGNORES: Final = shell("trap '' TERM; echo ready; sleep 600 & wait")
 LOSES: Final = shell("echo ready; exec sleep 600")
 """Process 1 of its container, without a handler: the kernel drops the signal."""
+MARKS: Final = shell(
+    "trap 'exit 143' TERM; trap ': >\"$EXECUTOR_DRAINED_FILE\"' USR1; echo ready; while :; do sleep 0.1; done"
+)
+"""Ends its pause at SIGUSR1 by the file, then waits for SIGTERM."""
+LEAVES: Final = shell("trap 'exit 0' USR1; echo ready; while :; do sleep 0.1; done")
+"""Ends at SIGUSR1, and its pause with it."""
 EATS: Final = """
 import signal, time
 

@@ -22,50 +22,13 @@ if TYPE_CHECKING:
 AT_ONCE: Final = 12
 """Lives that are lived at a time: most of one is waiting."""
 
-KUBELETS_MADE_UP_END = "the end that a kubelet makes up for a container that it lost is taken for the application's"
-NEVER_RAN = "a pod that never ran counts as deleted"
-SIDECAR_HIDES = "the end beside a native sidecar is told when the sidecar has ended"
-WHOLE_PAUSE = "the whole pause is served after somebody else deleted the pod"
-OWN_STORAGE = "an eviction for the pod's own limit counts as the cluster's"
-NOT_YET: Final = {
-    ("embedded", "wrong command"): "a container that cannot start ends as a shell's child would",
-    ("embedded", "no program"): "a container that cannot start ends as a shell's child would",
-    ("embedded", "init container cannot start"): "a container that cannot start ends as a shell's child would",
-    ("embedded", "wrong image, deleted"): NEVER_RAN,
-    ("embedded", "postStart fails"): "a container whose postStart hook fails is killed, not stopped",
-    ("embedded", "sidecar goes on"): "the embedded cluster has no native sidecars",
-    ("embedded", "sidecar goes on, exit 0"): "the embedded cluster has no native sidecars",
-    ("embedded", "sidecar crashes"): "the embedded cluster has no native sidecars",
-    ("embedded", "deleted, loses SIGTERM"): "a process of the embedded cluster is not process 1",
-    ("embedded", "node rebooted"): KUBELETS_MADE_UP_END,
-    ("real", "invalid image"): NEVER_RAN,
-    ("real", "wrong image, deleted"): NEVER_RAN,
-    ("real", "wrong image, killed"): NEVER_RAN,
-    ("real", "missing secret"): NEVER_RAN,
-    ("real", "missing config map"): NEVER_RAN,
-    ("real", "wrong user"): NEVER_RAN,
-    ("real", "node rebooted"): KUBELETS_MADE_UP_END,
-    ("real", "sidecar goes on"): SIDECAR_HIDES,
-    ("real", "sidecar goes on, exit 0"): SIDECAR_HIDES,
-    ("real", "drained"): WHOLE_PAUSE,
-    ("real", "container's storage"): OWN_STORAGE,
-    ("real", "volume's storage"): OWN_STORAGE,
-    ("real", "deadline"): "the end of a deadline counts as the application's",
-}
-"""Rows that are right, and do not hold yet. One that holds fails, so that it leaves this list."""
-
 Stories = dict[str, "Future[Story]"]
 
 
 def rows(world: str) -> list[Any]:
     """The lives of a world, as parameters."""
     lives = [life for life in LIVES if world == "real" or not life.not_embedded]
-    return [pytest.param(life, id=life.name, marks=_marks(world, life)) for life in lives]
-
-
-def _marks(world: str, life: Life) -> list[pytest.MarkDecorator]:
-    why = NOT_YET.get((world, life.name))
-    return [pytest.mark.xfail(strict=True, reason=why)] if why else []
+    return [pytest.param(life, id=life.name) for life in lives]
 
 
 def begin(lives: list[Life], world: World, pool: ThreadPoolExecutor) -> Stories:
