@@ -225,7 +225,7 @@ def _message(
 
 def _meaning(code: int, kind: LossKind) -> str:
     """Return what an exit code means, in brackets, if it means something."""
-    if kind is LossKind.OOM_KILLED or code not in EXIT_CODES:
+    if kind in {LossKind.OOM_KILLED, LossKind.STORAGE_EXCEEDED} or code not in EXIT_CODES:
         return ""
     return f" ({UNASKED_SIGTERM if kind is LossKind.EXITED and code == SIGTERM else EXIT_CODES[code]})"
 

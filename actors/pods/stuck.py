@@ -13,7 +13,7 @@ from actors.pods.pod import Pod, container_statuses, init_statuses
 from actors.text import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from datetime import datetime, timedelta
 
     from actors.pods.pod import ContainerStatus, WaitingState
@@ -82,6 +82,9 @@ KINDS: Final[Mapping[str, StuckKind]] = {
 CRASHING: Final = "CrashLoopBackOff"
 """The reason of a container that fails again and again, and is restarted in its pod each time."""
 
+CRASHES: Final = 2
+"""A container that was restarted so often and has failed once more is in a crash loop."""
+
 GATED: Final = "Scheduling is blocked due to non-empty scheduling gates"
 """What the API server itself says of a pod with gates; it says no more than the gates do."""
 
@@ -96,16 +99,12 @@ def why_stuck(pod: Pod) -> Stuck | None:
     """
     if is_gated(pod):
         return None
-    init = init_statuses(pod)
-    for container, waiting in _waiting((*init, *container_statuses(pod))):
+    for container, waiting in _waiting((*init_statuses(pod), *container_statuses(pod))):
         reason = waiting.reason or ""
-        kind = KINDS.get(reason)
-        if reason == CRASHING:
-            kind = StuckKind.INIT if container in init else StuckKind.CRASHING
-        if kind is not None:
+        if (kind := KINDS.get(reason)) is not None:
             message = f"{container.name}: {waiting.message}" if waiting.message else container.name
             return Stuck(kind, reason, one_line(message), heals=reason not in NEVER_HEAL)
-    return _unschedulable(pod)
+    return next(_crash_loops(pod), None) or _unschedulable(pod)
 
 
 def crashes_in_place(pod: Pod) -> bool:
@@ -113,7 +112,27 @@ def crashes_in_place(pod: Pod) -> bool:
 
     The API says that such a pod runs.
     """
-    return any(waiting.reason == CRASHING for _, waiting in _waiting((*init_statuses(pod), *container_statuses(pod))))
+    return next(_crash_loops(pod), None) is not None
+
+
+def _crash_loops(pod: Pod) -> Iterator[Stuck]:
+    """Yield the containers that fail again and again.
+
+    The kubelet of 1.34 does not say so of a sidecar among the init containers, if the pod's own restart policy is
+    `Never`: between two starts, it shows the last end.
+    """
+    for container in init_statuses(pod):
+        state = container.state
+        if state is not None and state.terminated is not None and container.restart_count >= CRASHES:
+            code = state.terminated.exit_code
+            if code != 0:
+                words = f"{container.name}: ended with exit code {code}, restarts: {container.restart_count}"
+                yield Stuck(StuckKind.INIT, CRASHING, one_line(words), heals=True)
+    for kind, statuses in ((StuckKind.INIT, init_statuses(pod)), (StuckKind.CRASHING, container_statuses(pod))):
+        for container, waiting in _waiting(statuses):
+            if waiting.reason == CRASHING:
+                words = f"{container.name}: {waiting.message}" if waiting.message else container.name
+                yield Stuck(kind, CRASHING, one_line(words), heals=True)
 
 
 def never_heals(pod: Pod) -> bool:

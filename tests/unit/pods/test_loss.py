@@ -359,10 +359,12 @@ def test_a_common_exit_code_is_explained(code: int, words: str) -> None:
     assert words in message
 
 
-def test_out_of_memory_needs_no_guess_at_its_exit_code() -> None:
+def test_out_of_memory_and_storage_need_no_guess_at_their_exit_code() -> None:
     message = explain(7, PodFailed(made_of(executor=ended(137, reason="OOMKilled"))), RULES).message
 
     assert "using more memory than its limit with exit code 137;" in message
+    over = made_of(reason="Evicted", message='Usage of EmptyDir volume "v" exceeds the limit', executor=ended(137))
+    assert "more local storage than its pod may with exit code 137;" in explain(7, PodFailed(over), RULES).message
 
 
 def test_a_long_termination_message_keeps_its_end() -> None:

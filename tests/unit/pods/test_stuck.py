@@ -7,7 +7,7 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from actors.pods.pod import ContainerStatus, Pod, PodStatus
+from actors.pods.pod import ContainerState, ContainerStatus, Pod, PodStatus, TerminatedState
 from actors.pods.stuck import StuckKind, crashes_in_place, does_not_start, never_heals, why_gated, why_stuck
 from tests.unit.views import STARTED, pending, running, unschedulable, waiting
 
@@ -48,6 +48,22 @@ def test_a_crash_loop_is_that_of_an_init_container_or_of_a_restarted_one(init: b
     assert crashes_in_place(waiting(1, "CrashLoopBackOff", init=init))
     assert not crashes_in_place(waiting(1, "ImagePullBackOff", init=init))
     assert not crashes_in_place(running(1))
+
+
+@pytest.mark.parametrize("phase", ["Pending", "Running"])
+@pytest.mark.parametrize(("restarts", "code", "crashes"), [(2, 3, True), (1, 3, False), (2, 0, False)])
+def test_a_sidecar_that_ended_once_more_is_in_a_crash_loop_though_its_kubelet_does_not_say_so(
+    phase: str, restarts: int, code: int, *, crashes: bool
+) -> None:
+    """Kubernetes 1.34 does so in a pod with the restart policy Never."""
+    state = ContainerState(terminated=TerminatedState(exit_code=code, reason="Error"))
+    status = PodStatus(phase=phase, init_container_statuses=(ContainerStatus("proxy", restarts, state),))
+    subject = msgspec.structs.replace(running(1), status=status)
+    assert crashes_in_place(subject) is crashes
+    stuck = why_stuck(subject)
+    words = None if stuck is None else (stuck.kind, stuck.reason, stuck.message)
+    told = (StuckKind.INIT, "CrashLoopBackOff", "proxy: ended with exit code 3, restarts: 2")
+    assert words == (told if crashes else None)
 
 
 def test_a_gated_pod_waits_for_its_gate_with_the_words_of_whoever_holds_it() -> None:
