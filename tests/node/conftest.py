@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.node.real import MISSING, Machines, inside
+from tests.node.real import MISSING, Machines, RealWorld, inside
 from tests.realcluster import images
 
 if TYPE_CHECKING:
@@ -36,3 +37,12 @@ def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
             yield machines
     finally:
         machines.down()
+        shutil.rmtree(archive.parent)  # what is left are logs
+
+
+@pytest.fixture(scope="session")
+def node_1(machines: Machines) -> Iterator[RealWorld]:
+    """The node where the control plane is, too."""
+    found = RealWorld(machines, 1)
+    yield found
+    found.close()

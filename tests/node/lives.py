@@ -407,8 +407,8 @@ LIVES: Final = (
     Life(
         "node under pressure",
         "its node lacks memory",
-        evicted_with(TERMINATED, "Evicted"),
-        {"command": HANDLES},
+        evicted_with(TERMINATED, "The node was low on resource: memory"),
+        {"command": HANDLES, "resources": {"requests": {"memory": "1Mi"}}},
         deeds.pressed,
         alone=True,
         not_embedded=NO_LIMITS,

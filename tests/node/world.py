@@ -74,7 +74,7 @@ class World(ABC):
 
     def await_line(self, pod: str, line: str, container: str = "executor") -> None:
         """Wait until a container has written this line."""
-        with self._followed(pod, container) as lines:
+        with self.followed(pod, container) as lines:
             seen = []
             for each in lines:
                 seen.append(each)
@@ -83,7 +83,8 @@ class World(ABC):
         raise AssertionError(f"{pod} wrote {seen}, not {line!r}")
 
     @contextmanager
-    def _followed(self, pod: str, container: str) -> Iterator[Iterator[str]]:
+    def followed(self, pod: str, container: str) -> Iterator[Iterator[str]]:
+        """The lines of a container's log, as they are written."""
         path = f"{self._door.server}/api/v1/namespaces/{NAMESPACE}/pods/{pod}/log?follow=true&container={container}"
         headers = {"Authorization": f"Bearer {self._door.token}"}
         with urllib3.PoolManager(ca_certs=str(self._door.authority), timeout=LOG_SAFETY) as pool:
