@@ -11,6 +11,7 @@ import socket
 import threading
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, final
 
@@ -34,7 +35,7 @@ __all__ = ["LARGEST_BODY", "MOST_CONNECTIONS", "READ_WITHIN_SECONDS", "REQUEST_W
 logger = get_logger(__name__)
 
 MOST_CONNECTIONS: Final = MOST_VIEWERS + 32
-"""Connections at once. A further one cuts the oldest that is no viewer's."""
+"""Connections at once. A further one cuts the one that is no viewer's, and for the longest has not come or asked."""
 
 REQUEST_WITHIN: Final = timedelta(seconds=30)
 """The longest life of a connection that is no viewer's. A browser makes another one when it needs it."""
@@ -54,6 +55,10 @@ LONGEST_LINE: Final = 8190
 MOST_HEADERS: Final = 64
 
 BACKLOG: Final = 128
+"""Connections that wait in the kernel."""
+
+ACCEPTED_AT_ONCE: Final = 8
+"""Connections, far fewer than `MOST_CONNECTIONS`: a probe is read before those that come after it could cut it."""
 
 SEND_BUFFER: Final = 256 * 1024
 """Bytes that the system keeps for a viewer who does not read, of a connection. It would take up to 4 MiB."""
@@ -151,7 +156,8 @@ class _Server:
             lingering_time=0.0,  # of a body that is too large nothing more is read
         )
 
-        server = await self._loop.create_server(connections, sock=self._listener)
+        server = await self._loop.create_server(connections, sock=self._listener, backlog=ACCEPTED_AT_ONCE)
+        self._listener.listen(BACKLOG)  # `backlog` is also how many the loop accepts at once
         try:
             self.ready.set_result(None)
             while not self._stopping.is_set():
@@ -167,22 +173,18 @@ class _Server:
     # ── requests ────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        self._connections.has_asked(request.protocol)
+        headers = {name.lower(): value for name, value in request.headers.items()}
+        asked = Asked(request.method, request.path, request.query, headers)
+        if self._site.takes_body(asked):
+            try:
+                asked = replace(asked, body=await request.read())
+            except web.HTTPRequestEntityTooLarge:
+                response = _response(Answer(413, b'{"error": "a body has at most %d bytes"}' % LARGEST_BODY))
+                response.force_close()
+                return response
         try:
-            body = await request.read()
-        except web.HTTPRequestEntityTooLarge:
-            response = _response(Answer(413, b'{"error": "a body has at most %d bytes"}' % LARGEST_BODY))
-            response.force_close()
-            return response
-        try:
-            answer = await self._site.answer(
-                Asked(
-                    request.method,
-                    request.path,
-                    request.query,
-                    {name.lower(): value for name, value in request.headers.items()},
-                    body,
-                )
-            )
+            answer = await self._site.answer(asked)
         except Exception:  # a bug in one answer must not break the connection
             logger.exception("request not answered: path=%s", request.path)
             answer = Answer(500, b'{"error": "internal error of the page; see the log of the driver"}')
@@ -216,11 +218,11 @@ class _Connections(web.Server):
         super().__init__(handler, **options)
         self._clock = clock
         self._open: dict[web.RequestHandler, tuple[asyncio.Transport, Moment]] = {}
-        """Each connection that is no viewer's, and since when it is open, the oldest first."""
+        """Each connection that is no viewer's, and since when it is open. Who came or asked last is the last."""
         self._streams: set[web.RequestHandler] = set()
 
     def connection_made(self, handler: web.RequestHandler, transport: asyncio.Transport) -> None:
-        """Make room for a connection: the oldest one has had its time."""
+        """Make room for a connection: the first one has had its time."""
         super().connection_made(handler, transport)
         self._open[handler] = (transport, self._clock.monotonic())
         while len(self._open) + len(self._streams) > MOST_CONNECTIONS:
@@ -231,6 +233,11 @@ class _Connections(web.Server):
         super().connection_lost(handler, exc)
         self._open.pop(handler, None)
         self._streams.discard(handler)
+
+    def has_asked(self, handler: web.RequestHandler) -> None:
+        """Let a connection be answered: those that only came, however many, go before it."""
+        if (known := self._open.pop(handler, None)) is not None:
+            self._open[handler] = known
 
     def streams(self, handler: web.RequestHandler) -> None:
         """Let a connection stay: it is a viewer's."""

@@ -215,13 +215,23 @@ class Site:
 
     # ── requests ────────────────────────────────────────────────────────────────────────────────────────────────
 
+    def takes_body(self, asked: Asked) -> bool:
+        """Return whether the answer to this request depends on its body: only an action of somebody who may act does.
+
+        Nobody else can make the driver read and keep a body.
+        """
+        return (
+            self._hosts.allows(asked.headers.get("host"))
+            and _action(asked) is not None
+            and _refusal(asked, self._token) is None
+        )
+
     async def answer(self, asked: Asked) -> Answer | Stream:
         """Answer a request."""
         host = asked.headers.get("host")
         if not self._hosts.allows(host):
             return _problem(421, f"the page is not served under this Host: {_quoted(host)}; give its name to the page")
-        action = asked.path.removeprefix("/api/v1/")
-        if action in ACTIONS and action != asked.path:
+        if (action := _action(asked)) is not None:
             return await self._act(action, asked)
         if asked.path in self._files:
             handler: Handler | None = self._file
@@ -467,6 +477,12 @@ class Site:
             return False
         self._told = (known, _event("status", document), self._told[2] + 1)
         return True
+
+
+def _action(asked: Asked) -> str | None:
+    """Return the name of the action that is asked for, None if none is."""
+    name = asked.path.removeprefix("/api/v1/")
+    return name if name in ACTIONS and name != asked.path else None
 
 
 def _refusal(asked: Asked, token: bytes | None) -> Answer | None:

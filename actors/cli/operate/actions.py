@@ -7,7 +7,12 @@ from __future__ import annotations
 
 import ipaddress
 import json
+import threading
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
+from math import ceil
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
@@ -21,13 +26,16 @@ from actors.errors import ApiError, Refused, SettingsError, Unavailable
 from actors.text import LONGEST_LINE, one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
 __all__ = ["Endpoint", "act", "is_readable_on_the_way"]
 
 _LIMIT: Final = 15.0
 """Seconds for one answer: the page itself waits some seconds for the Backend."""
+
+_LOOK: Final = 0.5
+"""Seconds: a signal that the system hands to another thread does not wake this one."""
 
 _LONGEST_ANSWER: Final = 4 * 1024 * 1024
 """Bytes: the ids of 100,000 executors have a fifth of that."""
@@ -58,8 +66,8 @@ def act(endpoint: Endpoint, app_id: str, action: str, body: Mapping[str, Any], d
         say(one_line(f"{problem}: use kubectl port-forward, or https", LONGEST_LINE))
     with interruptible(), urllib3.PoolManager(retries=False, timeout=_LIMIT) as pool:
         try:
-            _check_fleet(_ask(pool, "GET", f"{url}/api/v1/status"), app_id, url)
-            answer = _ask(pool, "POST", f"{url}/api/v1/{action}", token, body).get("ids")
+            _check_fleet(_in_time(url, partial(_ask, pool, "GET", f"{url}/api/v1/status")), app_id, url)
+            answer = _in_time(url, partial(_ask, pool, "POST", f"{url}/api/v1/{action}", token, body)).get("ids")
         except (ApiError, Refused) as error:
             say(one_line(str(error), LONGEST_LINE))
             return EXIT_FAILED
@@ -116,6 +124,32 @@ def _token(path: Path) -> str:
     if not token or len(token) > _LONGEST_TOKEN or not token.isascii() or not token.decode().isprintable():
         raise SettingsError(f"--token-file {path}: must have a token, in one line of ASCII")
     return token.decode()
+
+
+def _in_time(url: str, ask: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Return the answer, if it is there in time: a page may send a byte a second, which no timeout of a read ends.
+
+    Raises:
+        Refused, Unavailable: as `ask` does.
+        Unavailable: the answer took too long. The thread that reads it ends with this process.
+    """
+    answers: SimpleQueue[Mapping[str, Any] | BaseException] = SimpleQueue()
+
+    def answer() -> None:
+        try:
+            answers.put(ask())
+        except BaseException as error:  # noqa: BLE001 - who waits raises it
+            answers.put(error)
+
+    threading.Thread(target=answer, name="executor-pods/page-answer", daemon=True).start()
+    for _ in range(ceil(_LIMIT / _LOOK)):
+        with suppress(Empty):
+            match answers.get(timeout=_LOOK):
+                case BaseException() as error:
+                    raise error
+                case found:
+                    return found
+    raise Unavailable(f"{url} gave no whole answer within {_LIMIT:g} s; does its driver run, with a page?")
 
 
 def _ask(

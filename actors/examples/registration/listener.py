@@ -50,7 +50,11 @@ LONGEST_HELLO: Final = 4096
 """Bytes: what a stranger may make the driver keep."""
 
 MOST_STRANGERS: Final = 1000
-"""Connections that have not said who they are. One more ends the oldest: an executor says it at once."""
+"""Connections that have not said who they are, see `most_strangers`. One more ends the oldest: an executor says it at
+once."""
+
+STRANGERS_SHARE: Final = 4
+"""Strangers get one of so many of the process's file descriptors. The fleet and its executors need the others."""
 
 MOST_UNSENT: Final = 2**23
 """Bytes for an executor that does not read. One more line, and its connection counts as lost."""
@@ -65,6 +69,18 @@ ANSWER_LIMIT: Final = 10.0
 """Seconds that the Backend has to answer. It answers within milliseconds, unless it hangs."""
 
 HIGHEST_ID: Final = 10**18 - 1
+
+
+def most_strangers() -> int:
+    """Return how many connections may be open that have not said who they are: this process has few descriptors."""
+    try:
+        import resource  # noqa: PLC0415 - Windows has none
+    except ImportError:
+        return MOST_STRANGERS
+    descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if descriptors == resource.RLIM_INFINITY:
+        return MOST_STRANGERS
+    return min(MOST_STRANGERS, max(1, descriptors // STRANGERS_SHARE))
 
 
 class Door(Protocol):
@@ -264,6 +280,7 @@ class Listener:
         """All that have not ended, in the order in which they came."""
         self._strangers: dict[Connection, None] = {}
         """Those that have not said who they are."""
+        self._most_strangers = most_strangers()
         self._known: dict[int, Connection] = {}
         """By executor id: the connection that was told to the driver and has not ended."""
         self._changed: asyncio.Queue[Connection] = asyncio.Queue()
@@ -321,7 +338,7 @@ class Listener:
         """Somebody has connected."""
         self._open[connection] = None
         self._strangers[connection] = None
-        if len(self._strangers) > MOST_STRANGERS:
+        if len(self._strangers) > self._most_strangers:
             next(iter(self._strangers)).end("too many connections that do not say who they are")
 
     def said_hello(self, connection: Connection) -> None:

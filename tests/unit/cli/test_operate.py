@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from contextlib import ExitStack
+import socket
+import threading
+from contextlib import ExitStack, suppress
 from datetime import timedelta
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, cast
@@ -12,7 +14,7 @@ import pytest
 
 from actors import Fleet
 from actors.cli.arguments import execute
-from actors.cli.operate import as_json
+from actors.cli.operate import actions, as_json
 from actors.cli.operate.actions import is_readable_on_the_way
 from actors.cli.operate.cleanup import Hold, delete, deletions
 from actors.cli.operate.describe import _as_bytes, _as_lines
@@ -478,3 +480,33 @@ def test_whatever_answers_instead_of_a_driver_is_said(
         server.stop_listening()
         assert execute(SimpleQueue(), given) == 1
     assert "gave no answer" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("answer", [b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n", b"HTTP/1.1 200 OK\r\nX: "])
+def test_a_page_that_answers_byte_by_byte_holds_no_command(
+    answer: bytes, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Each byte comes within the limit of a read, and the answer never ends."""
+    monkeypatch.setattr(actions, "_LIMIT", 1.0)
+    over = threading.Event()
+
+    def trickle(listener: socket.socket) -> None:
+        peer, _ = listener.accept()
+        with peer, suppress(OSError):
+            peer.sendall(answer)
+            while not over.wait(0.05):
+                peer.sendall(b" ")
+
+    token = tmp_path / "token"
+    token.write_text(TOKEN)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = threading.Thread(target=trickle, args=(listener,))
+        server.start()
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        try:
+            code = execute(SimpleQueue(), ["resume", "etl", "--endpoint", url, "--token-file", str(token)])
+        finally:
+            over.set()
+            server.join()
+    assert code == 1
+    assert "gave no whole answer within 1 s; does its driver run" in capsys.readouterr().err

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import resource
 import socket
 from typing import Any
 
@@ -16,7 +17,9 @@ from actors.examples.registration.listener import (
     MOST_STRANGERS,
     MOST_UNSENT,
     START_LIMIT,
+    STRANGERS_SHARE,
     Listener,
+    most_strangers,
 )
 from tests.unit.examples.virtual import Driver, Fleet, answer, hello, run, settle
 
@@ -214,13 +217,41 @@ def test_a_stranger_that_sends_a_byte_now_and_then_has_no_longer_than_a_silent_o
     run(main())
 
 
+@pytest.mark.parametrize(
+    ("descriptors", "most"),
+    [
+        (1024, 1024 // STRANGERS_SHARE),
+        (256, 256 // STRANGERS_SHARE),
+        (2, 1),
+        (1_000_000, MOST_STRANGERS),
+        (resource.RLIM_INFINITY, MOST_STRANGERS),
+    ],
+)
+def test_strangers_leave_the_fleet_most_of_the_descriptors(
+    descriptors: int, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (descriptors, descriptors))
+    assert most_strangers() == most
+
+    async def main() -> None:
+        driver = Driver()
+        strangers = [driver.peer() for _ in range(min(most, 300) + 5)]
+        driver.peer(hello(3))
+        await settle()
+        assert sum(not peer.is_lost for peer in strangers) <= most
+        assert driver.events == [("connected", 3)]
+
+    run(main())
+
+
 def test_strangers_are_few_and_the_oldest_goes_first() -> None:
     async def main() -> None:
         driver = Driver()
-        strangers = [driver.peer() for _ in range(MOST_STRANGERS + 5)]
+        most = most_strangers()
+        strangers = [driver.peer() for _ in range(most + 5)]
         driver.peer(hello(3))
         await settle()
-        assert [peer.is_lost for peer in strangers] == [True] * 6 + [False] * (MOST_STRANGERS - 1)
+        assert [peer.is_lost for peer in strangers] == [True] * 6 + [False] * (most - 1)
         assert driver.events == [("connected", 3)]
 
     run(main())

@@ -175,6 +175,52 @@ def test_connections_that_say_nothing_lock_nobody_out(page: Page) -> None:
         assert idle[0].recv(1) == b""  # the oldest one was cut
 
 
+def test_a_connection_that_asks_stays_while_those_that_say_nothing_go(page: Page) -> None:
+    def alive() -> None:
+        """Come after all that have come, be answered, and go."""
+        with answered(page, request("livez")) as answer:
+            assert answer.endswith(b"ok")
+
+    def asks(peer: socket.socket) -> bytes:
+        peer.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        answer = b""
+        while not answer.endswith(b"ok") and (part := peer.recv(65536)):
+            answer += part
+        return answer
+
+    with ExitStack() as stack:
+        first = stack.enter_context(connect(page))
+        idle = [stack.enter_context(connect(page)) for _ in range(MOST_CONNECTIONS - 2)]
+        alive()
+        assert asks(first)
+        idle += [stack.enter_context(connect(page)) for _ in range(2)]
+        alive()
+        assert idle[0].recv(1) == b""
+        assert asks(first)
+
+
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        ("Host: localhost\r\n", 401),
+        ("Host: localhost\r\nAuthorization: Bearer wrong\r\nContent-Type: application/json\r\n", 401),
+        (f"Host: localhost\r\nAuthorization: Bearer {TOKEN}\r\n", 415),
+        (f"Host: evil.example.com\r\nAuthorization: Bearer {TOKEN}\r\nContent-Type: application/json\r\n", 421),
+    ],
+)
+def test_nobody_who_may_not_act_can_make_the_page_wait_for_a_body(page: Page, head: str, status: int) -> None:
+    for path in ("api/v1/hold", "api/v1/scale"):
+        started = f"POST /{path} HTTP/1.1\r\n{head}Content-Length: {LARGEST_BODY}\r\n\r\n".encode()
+        with answered(page, started) as answer:
+            assert answer.startswith(f"HTTP/1.1 {status} ".encode())
+
+
+def test_a_request_for_what_takes_no_body_is_answered_before_its_body(page: Page) -> None:
+    started = f"GET /livez HTTP/1.1\r\nHost: localhost\r\nContent-Length: {LARGEST_BODY}\r\n\r\n".encode()
+    with answered(page, started) as answer:
+        assert answer.endswith(b"ok")
+
+
 def test_a_page_leaves_nothing() -> None:
     before = set(threading.enumerate())
     for _ in range(5):

@@ -352,7 +352,8 @@ def test_who_fails_when_it_is_answered_holds_up_no_actor(room: Room, caplog: pyt
 
 def test_what_may_block_runs_beside_the_actors_with_their_context_and_answers_or_raises(room: Room) -> None:
     worker = room.worker("worker")
-    found: list[Any] = []
+    found: list[tuple[threading.Thread, str]] = []
+    raised: list[bool] = []
 
     def ask() -> None:
         WHO.set("the actor")
@@ -360,11 +361,11 @@ def test_what_may_block_runs_beside_the_actors_with_their_context_and_answers_or
         for error in (ZeroDivisionError(), SystemExit(3)):
             try:
                 loop.call_within(WAIT, partial(fail, error))
-            except BaseException as raised:  # noqa: BLE001 - also a `sys.exit`
-                found.append(raised is error)
+            except BaseException as caught:  # noqa: BLE001 - also a `sys.exit`
+                raised.append(caught is error)
 
     worker.ask(ask, WAIT)
-    (thread, who), *raised = found
+    [(thread, who)] = found
     assert thread is not worker.ask("thread", WAIT)
     assert (who, raised) == ("the actor", [True, True])
 
