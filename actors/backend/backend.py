@@ -152,7 +152,11 @@ class Backend(Actor):
         )
         backend = runs_on.spawn(make, name="backend", owner=driver if ours else None)
         if metrics is not None:
-            metrics.add(counts)
+            try:
+                metrics.add(counts)
+            except BaseException:
+                backend.stop()  # nobody gets its address; it has created nothing yet
+                raise
         return BackendRef(backend, runs_on.letters)
 
     def __init__(

@@ -192,6 +192,31 @@ def test_a_victims_function_may_use_another_fleet(kind: str) -> None:
     stage.run(program())
 
 
+@pytest.mark.parametrize("error", [RuntimeError, SystemExit])
+def test_metrics_or_traces_that_raise_at_the_start_are_the_programs_error_and_leave_nothing(
+    kind: str, error: type[BaseException]
+) -> None:
+    class Broken:
+        def add(self, _: object) -> None:
+            raise error("broken")
+
+        def begin(self, *_: object) -> None:
+            raise error("broken")
+
+    for broken in ("metrics", "traces"):
+        stage = Stage(kind)
+
+        async def program(stage: Stage = stage, broken: str = broken) -> None:
+            with pytest.raises(FleetEnded, match=f"the fleet has failed: {error.__name__}"):
+                async with stage.fleet(instances=2, **{broken: Broken()}):
+                    pass
+
+        stage.run(program())
+        stage.kit.advance(timedelta(seconds=60))
+        assert not [actor for actor in stage.kit.dispatcher.actors if actor.name == "backend"]
+        assert not stage.cluster.store.list("pods", "default").items
+
+
 # ── events ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
