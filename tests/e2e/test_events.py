@@ -92,7 +92,7 @@ def test_kubectl_describe_of_the_drivers_pod_says_which_executors_were_lost(
     subject.hears(ExecutorRemoved)
     line = described(plane.kubeconfig, namespace, "pod driver-0", "ExecutorLost")
     assert line[:2] == ["Warning", "ExecutorLost"]
-    assert line[3:8] == ["executor-pods", "DELETED,", "profile", "default:", "executor"]
+    assert line[3:8] == ["executor-pods", "NEVER_STARTED,", "profile", "default:", "executor"]
     subject.stop()
 
 
