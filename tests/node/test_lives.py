@@ -65,7 +65,7 @@ def rows(world: str) -> list[Any]:
 
 def _marks(world: str, life: Life) -> list[pytest.MarkDecorator]:
     why = NOT_YET.get((world, life.name))
-    return [pytest.mark.xfail(strict=True, reason=why)] if why else []
+    return [pytest.mark.xfail(strict=True, raises=AssertionError, reason=why)] if why else []
 
 
 def begin(lives: list[Life], world: World, pool: ThreadPoolExecutor) -> Stories:
