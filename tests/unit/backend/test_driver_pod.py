@@ -152,7 +152,7 @@ def test_a_pod_that_executors_outlive_is_looked_at_as_often_as_the_fleet_is_poll
         rig.found(answer)
     assert rig.driver.take_all(BackendFailed) == []
     kit.advance(30 * SECOND)
-    rig.found(NotFound("gone", status=404))
+    rig.found(NotFound('pods "driver-0" not found', status=404))
     assert "the executors are left to the driver of the next pod" in str(rig.driver.take(BackendFailed).cause)
 
 
