@@ -14,7 +14,9 @@ from tests.node.life import Life, Told
 from tests.node.pods import (
     ALWAYS_FAILS,
     CRASHES,
+    DRAINS,
     ENDS_IN_ORDER,
+    ENDS_WHEN_DRAINED,
     GREEDY,
     HANDLES,
     IGNORES,
@@ -168,7 +170,7 @@ LIVES: Final = (
     Life(
         "wrong user",
         "must not be root, and is; replaced after `stuck_timeout`",
-        never_started("CreateContainerConfigError", "runAsNonRoot"),
+        never_started("CreateContainerConfigError", "breaks non-root policy"),
         template(securityContext={"runAsNonRoot": True, "runAsUser": 0}) | STUCK_SOON,
         deeds.stuck,
         stuck="CreateContainerConfigError",
@@ -292,12 +294,27 @@ LIVES: Final = (
         within=30,
     ),
     Life(
-        "drained",
-        "`kubectl delete`, and the driver says that it is drained",
+        "drained, file",
+        "`kubectl delete`, and it says by its file that it is drained",
         deleted_with(TERMINATED),
-        {"command": HANDLES, "drain_timeout": "60s"},
-        deeds.drained,
-        within=30,
+        {"command": DRAINS, "drain_timeout": "30s"},
+        deeds.deleted_and_drained,
+        within=15,
+    ),
+    Life(
+        "drained, end",
+        "`kubectl delete`, and it ends when it is drained",
+        deleted_with(0),
+        {"command": ENDS_WHEN_DRAINED, "drain_timeout": "30s"},
+        deeds.deleted_and_drained,
+        within=15,
+    ),
+    Life(
+        "drained, unheard",
+        "`kubectl delete`, and the driver says that it is drained: the pause goes on",
+        deleted_with(TERMINATED),
+        {"command": HANDLES, "drain_timeout": "3s"},
+        deeds.deleted_and_said_to_be_drained,
     ),
     Life(
         "pause over",
@@ -408,7 +425,7 @@ LIVES: Final = (
         "container's storage",
         "writes more than its container may",
         exceeded("Pod ephemeral local storage usage exceeds"),
-        template(shell("dd if=/dev/zero of=/tmp/big bs=1M count=30; sleep 600"))
+        template(shell("sleep 3; dd if=/dev/zero of=/tmp/big bs=1M count=30; sleep 600"))
         | {"resources": {"limits": {"ephemeral-storage": "10Mi"}}},
         not_embedded=NO_LIMITS,
     ),
@@ -417,7 +434,7 @@ LIVES: Final = (
         "writes more than its emptyDir may hold",
         exceeded("Usage of EmptyDir volume"),
         template(
-            shell("dd if=/dev/zero of=/v/big bs=1M count=30; sleep 600"),
+            shell("sleep 3; dd if=/dev/zero of=/v/big bs=1M count=30; sleep 600"),
             spec={"volumes": [{"name": "v", "emptyDir": {"sizeLimit": "10Mi"}}]},
             volumeMounts=[{"name": "v", "mountPath": "/v"}],
         ),

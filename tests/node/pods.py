@@ -39,6 +39,21 @@ while True:
 """
 GREEDY: Final = ("python3", "-c", EATS)
 """Uses memory without end, from SIGUSR1 on."""
+WAITS: Final = """
+import os, pathlib, signal, sys, time
+
+def drained(*_):
+    {deed}
+
+signal.signal(signal.SIGUSR1, drained)
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+print("ready", flush=True)
+while True:
+    time.sleep(600)
+"""
+DRAINS: Final = ("python3", "-c", WAITS.format(deed="pathlib.Path(os.environ['EXECUTOR_DRAINED_FILE']).touch()"))
+"""Says that it is drained, at SIGUSR1."""
+ENDS_WHEN_DRAINED: Final = ("python3", "-c", WAITS.format(deed="sys.exit(0)"))
 CRASHES: Final = (
     "python3",
     "-c",
