@@ -61,11 +61,18 @@ def retired(life: Living) -> None:
     assert life.fleet.drained(1)
 
 
-def drained(life: Living) -> None:
+def deleted_and_said_to_be_drained(life: Living) -> None:
     deleted(life)
     life.terminates()
     life.acts()
     assert life.fleet.drained(1)
+
+
+def deleted_and_drained(life: Living) -> None:
+    """SIGUSR1 is how its driver tells it."""
+    deleted(life)
+    life.terminates()
+    life.acts()
     life.world.signal(life.pod, signal.SIGUSR1)
 
 

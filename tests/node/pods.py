@@ -24,12 +24,6 @@ ENDS_IN_ORDER: Final = shell("trap 'exit 0' TERM; echo ready; sleep 600 & wait")
 IGNORES: Final = shell("trap '' TERM; echo ready; sleep 600 & wait")
 LOSES: Final = shell("echo ready; exec sleep 600")
 """Process 1 of its container, without a handler: the kernel drops the signal."""
-MARKS: Final = shell(
-    "trap 'exit 143' TERM; trap ': >\"$EXECUTOR_DRAINED_FILE\"' USR1; echo ready; while :; do sleep 0.1; done"
-)
-"""Ends its pause at SIGUSR1 by the file, then waits for SIGTERM."""
-LEAVES: Final = shell("trap 'exit 0' USR1; echo ready; while :; do sleep 0.1; done")
-"""Ends at SIGUSR1, and its pause with it."""
 EATS: Final = """
 import signal, time
 
@@ -45,6 +39,21 @@ while True:
 """
 GREEDY: Final = ("python3", "-c", EATS)
 """Uses memory without end, from SIGUSR1 on."""
+WAITS: Final = """
+import os, pathlib, signal, sys, time
+
+def drained(*_):
+    {deed}
+
+signal.signal(signal.SIGUSR1, drained)
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+print("ready", flush=True)
+while True:
+    time.sleep(600)
+"""
+DRAINS: Final = ("python3", "-c", WAITS.format(deed="pathlib.Path(os.environ['EXECUTOR_DRAINED_FILE']).touch()"))
+"""Says that it is drained, at SIGUSR1."""
+ENDS_WHEN_DRAINED: Final = ("python3", "-c", WAITS.format(deed="sys.exit(0)"))
 CRASHES: Final = (
     "python3",
     "-c",
