@@ -75,9 +75,6 @@ def test_a_dask_cluster_loses_a_worker_and_no_result(node_1: RealWorld) -> None:
         assert node_1.pods(name) == set()
 
 
-@pytest.mark.xfail(
-    strict=True, raises=AssertionError, reason="the whole pause is served after somebody else deleted the pod"
-)
 def test_a_dask_worker_that_somebody_deletes_is_gone_when_its_results_are(node_1: RealWorld) -> None:
     with dask_program(node_1, "delete") as (_, lines):
         pod = next_word(lines, "delete")

@@ -145,7 +145,6 @@ def restarted(pod: dict[str, Any]) -> bool:
     return is_ready(pod) and pod["status"]["containerStatuses"][0]["restartCount"] > 0
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="a driver that is told to end ends its executors")
 @pytest.mark.parametrize("deed", ["deleted", "evicted"])
 def test_executors_outlive_the_drivers_pod(node_1: RealWorld, deployed: Deployed, deed: str) -> None:
     name = deployed.await_driver()["metadata"]["name"]
@@ -167,7 +166,6 @@ def test_executors_end_with_the_deployment(node_1: RealWorld, deployed: Deployed
         assert watching.until(0) == []
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="a drain of the driver's node ends the whole fleet")
 def test_a_drain_of_the_drivers_node_keeps_what_the_budget_says(node_1: RealWorld, deployed: Deployed) -> None:
     node = deployed.await_driver()["spec"]["nodeName"]
     budget = yaml.safe_load((CONFIG / "disruption-budget.yaml").read_text(encoding="utf-8"))["spec"]["minAvailable"]

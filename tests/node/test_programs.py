@@ -123,11 +123,6 @@ def interrupted(world: RealWorld, app_id: str, *command: str) -> tuple[float, li
     return time.monotonic() - began, [json.loads(line) for line in out.splitlines()]
 
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=AssertionError,
-    reason="a stop gives executors their whole grace period, and gives up when it is over",
-)
 def test_ctrl_c_ends_four_programs_that_ignore_sigterm(node_1: RealWorld) -> None:
     took = []
     for _ in range(5):
@@ -144,11 +139,6 @@ def test_ctrl_c_ends_four_programs_that_ignore_sigterm(node_1: RealWorld) -> Non
     assert max(took) < SHORT
 
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=AssertionError,
-    reason="a program that is told to end while it starts takes its whole grace period",
-)
 def test_a_stop_at_any_moment_of_the_start_is_short(node_1: RealWorld) -> None:
     seed = int(os.environ.get("STRESS_SEED", "0")) or random.SystemRandom().randrange(1 << 30)
     print(f"\nSTRESS_SEED={seed}")
