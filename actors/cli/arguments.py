@@ -202,7 +202,7 @@ def run(  # noqa: PLR0917 - typer passes them all by name
 ) -> int:
     """Keep N executors alive until Ctrl-C or for a given time.
 
-    Exit codes: 0 ended as asked, 1 the fleet failed, 2 usage, 130 Ctrl-C.
+    Exit codes: 0 ended as asked, 1 the fleet failed, 2 usage, 130 Ctrl-C, 143 handed over at SIGTERM.
     """
     if local and (kubeconfig is not None or kube_context is not None):
         raise typer.BadParameter("--local has its own cluster: use neither --kubeconfig nor --context with it")

@@ -119,8 +119,9 @@ class MainLoop:
     def run(self) -> int:
         """Run until the fleet has stopped, `patience` is over, or a second Ctrl-C comes; return the exit code."""
         while not self._is_late():
+            was_alive = self._driver.is_alive()  # before the read: what it said last may arrive during that
             match self._next():
-                case None if not self._driver.is_alive():
+                case None if not was_alive:
                     return EXIT_FAILED  # it crashed, and the cause was shown as a warning
                 case None:
                     pass
@@ -179,6 +180,8 @@ class MainLoop:
             self._exit_code = EXIT_FAILED
         elif event.event == "failed":
             self._stop(EXIT_FAILED, "the fleet failed")
+        elif event.event == "stopping" and self._exit_code is None:  # the driver's own stop came before any signal
+            self._exit_code = EXIT_OK
 
     def remark(self, text: str, *, stays: bool = False) -> None:
         """Show a remark of the command itself; `stays` if it is of use until the end."""

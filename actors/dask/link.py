@@ -20,6 +20,7 @@ from actors.messages import (
     AllocationBlocked,
     AllocationUnblocked,
     BackendFailed,
+    ExecutorPending,
     ExecutorRemoved,
     ExecutorRunning,
     ExecutorState,
@@ -77,6 +78,8 @@ class Link(SchedulerPlugin):
         self._said = said
         self._before_close = before_close
         self._failed = failed
+        self._has_failed = False
+        """No executor is created until a target is set."""
         self._fleet: AsyncFleet | None = None
         self._wanted: Callable[[], int] = int
         self._begun = asyncio.Event()
@@ -211,10 +214,9 @@ class Link(SchedulerPlugin):
                 self.blocked.pop(profile, None)
             case EventsMissed():
                 self._catch_up()
-            case BackendFailed():
-                self._failed()
             case _:
                 pass
+        self._judge(event)
 
     def _is_alarming(self, event: Event) -> bool:
         """Whether an event tells why a program may wait for ever."""
@@ -265,6 +267,19 @@ class Link(SchedulerPlugin):
                 message = f"worker {executor_id} has ended before its work was given away"
                 self.note("undrained", message, executor=executor_id)
             self.spawn(self._remove(worker, "executor-removed", expected=not by_app))
+
+    def _judge(self, event: Event) -> None:
+        """End the cluster if what is submitted would wait for ever: no executor is there, and none is created."""
+        match event:
+            case ExecutorPending():
+                self._has_failed = False
+            case FleetFailed():
+                self._has_failed = True
+            case _:
+                pass
+        nobody_comes = self._has_failed and self._fleet is not None and not self._fleet.executors
+        if nobody_comes or isinstance(event, BackendFailed):
+            self._failed()
 
     def _acquit(self, keys: frozenset[Any]) -> None:
         """Take the suspicion back that these tasks have ended their worker."""

@@ -19,7 +19,7 @@ from actors.messages import ExecutorPending, ExecutorRemoved, ExecutorRunning, E
 from actors.messages.internal import LedgerEntries, LedgerEntry
 from actors.pods.id_map import IdMap
 from actors.pods.ids import believed
-from actors.pods.loss import LossKind, LossReason, never_started
+from actors.pods.loss import LossKind, LossReason, never_started, scaled_down
 from actors.pods.pod import DEFAULT_PROFILE
 from actors.pods.state import PodPending, PodRunning, PodTerminating
 from actors.runtime import elapsed
@@ -236,7 +236,7 @@ class Ledger(msgspec.Struct, frozen=True):
             ledger = structs.replace(ledger, created=ledger.created - 1)
         if not entry.is_known:
             return ledger, ()
-        loss = never_started(executor_id, reason)
+        loss = scaled_down(executor_id) if entry.running else never_started(executor_id, reason)
         if entry.killed is not None:
             loss = LossReason(LossKind.KILLED_BY_DRIVER, loss.exit_code, loss.caused_by_app, loss.message)
         return ledger, ends(entry, loss, pod)

@@ -121,15 +121,18 @@ class Scaling:
         self._state.totals = {**self._state.totals, **totals}
         self._state.scale_downs |= dict.fromkeys(totals, scale_down)
         self._state.forgive()
+        # before the Allocator is told: it may not have seen yet that they run, and would end others, too
+        ended = self._end(chosen, self._state.scale_downs)
         self._allocator.tell(self._state.target())
-        return self._end(chosen, self._state.scale_downs)
+        return ended
 
     def _hold(self, message: HoldFleet) -> tuple[int, ...]:
         logger.info("fleet on hold: all executors retire, none is created")
         self._state.hold = ScaleDown("newest", message.deadline, self._clock.monotonic())
-        self._allocator.tell(self._state.target())
         rules, totals = self._state.excess_rules()
-        return self._end(self._choose(rules, totals), rules, HELD)
+        ended = self._end(self._choose(rules, totals), rules, HELD)
+        self._allocator.tell(self._state.target())
+        return ended
 
     def _resume(self, _: ResumeFleet) -> None:
         if self._state.hold is not None:
@@ -151,7 +154,8 @@ class Scaling:
             self._end(self._choose(rules, totals), rules, SCALED_DOWN if self._state.hold is None else HELD)
         except TimeoutError:
             logger.exception("choosing victims takes too long, executors in excess stay until the next target is set")
-            self._state.scale_downs.clear()  # or each count would leave a thread behind
+            for profile in [name for name, rule in self._state.scale_downs.items() if callable(rule.victims)]:
+                del self._state.scale_downs[profile]  # or each count would leave a thread behind
         except BaseException:
             logger.exception("choosing victims failed, executors in excess of the target stay")
 

@@ -46,7 +46,7 @@ class Sigterm:
                 'in another one; set "stop", and hand over by stop(keep=True)'
             )
         self._before = signal.getsignal(signal.SIGTERM)
-        if self._before not in {signal.SIG_IGN, None}:
+        if self._before not in (signal.SIG_IGN, None):
             self._process = os.getpid()
             signal.signal(signal.SIGTERM, self._handle)
 
@@ -58,12 +58,21 @@ class Sigterm:
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self._process != os.getpid():  # it was given back, or this is a forked child
-            signal.signal(signal.SIGTERM, self._before)
-            signal.raise_signal(signal.SIGTERM)
+            self._pass_on(number, frame)
             return
         is_first, self._came = not self._came, True
         self._received()
         if callable(self._before):
             self._before(number, frame)
         elif is_first:  # the program is leaving after that
+            raise SystemExit(EXIT_CODE)
+
+    def _pass_on(self, number: int, frame: FrameType | None) -> None:
+        """Leave the signal to the program. A fleet that was entered after this one may have called us."""
+        if signal.getsignal(signal.SIGTERM) == self._handle:
+            signal.signal(signal.SIGTERM, self._before)
+            signal.raise_signal(signal.SIGTERM)
+        elif callable(self._before):
+            self._before(number, frame)
+        else:
             raise SystemExit(EXIT_CODE)

@@ -21,7 +21,7 @@ from actors.kube.http.bounds import MIB
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["LARGEST", "TooManyMerged", "check", "expands_beyond", "read", "read_yaml"]
+__all__ = ["ANOTHER", "LARGEST", "TooManyMerged", "check", "expands_beyond", "read", "read_yaml"]
 
 LARGEST: Final = 16 * MIB
 """Bytes of a file. A kubeconfig with a thousand clusters has about 5 MiB."""
@@ -34,6 +34,9 @@ COST: Final = 32
 
 MOST_MERGED: Final = 100
 """Mappings that one `<<` merges, and COST × this the keys that a mapping may have by merging."""
+
+ANOTHER: Final = "but found another document"
+"""The problem of a file with several documents, in PyYAML's words."""
 
 _MERGE: Final = "tag:yaml.org,2002:merge"
 _NULL: Final = "tag:yaml.org,2002:null"
@@ -133,7 +136,7 @@ class _Loader(yaml.SafeLoader):
                 raise yaml.composer.ComposerError(
                     "expected a single document in the stream",
                     found.start_mark,
-                    "but found another document",
+                    ANOTHER,
                     node.start_mark,
                 )
             found = node

@@ -284,6 +284,7 @@ class LeaseKeeper(Actor):
                 self._wait(lease)
 
     def _wait(self, lease: Lease) -> None:
+        self._patience.renew()  # it can be read, and nothing is to be written
         self._not_held(self._describe(lease.holder, lease.duration), holder=lease.holder)
         self._again(RETRY)
 

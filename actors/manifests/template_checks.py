@@ -216,7 +216,7 @@ def _executor_problems(executor: Mapping[str, Any]) -> Iterator[str]:
     for part in ("env", "envFrom", "volumeMounts"):
         if not _are_mappings(executor.get(part) or []):
             yield f"{part} of {named!r} must be a list of mappings"
-    if executor.get("restartPolicy", "Never") != "Never" or executor.get("restartPolicyRules"):
+    if (executor.get("restartPolicy") or "Never") != "Never" or executor.get("restartPolicyRules"):
         yield (
             f"{named!r} has a restartPolicy or restartPolicyRules that restart it, allowed is 'Never' without rules: "
             "an executor that ended is replaced under a new id"

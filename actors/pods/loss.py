@@ -36,6 +36,7 @@ __all__ = [
     "explain",
     "missing",
     "never_started",
+    "scaled_down",
     "stopped_with_fleet",
 ]
 
@@ -158,6 +159,11 @@ def missing(
 def never_started(executor_id: int, why: str) -> LossReason:
     """Return the reason of an executor that was requested and never ran."""
     return _reason(LossKind.NEVER_STARTED, f"executor {executor_id} never started: {why}")
+
+
+def scaled_down(executor_id: int) -> LossReason:
+    """Return the reason of an executor that ran, and that the Allocator gave up before it observed that."""
+    return _reason(LossKind.KILLED_BY_DRIVER, f"executor {executor_id} {SCALED_DOWN}")
 
 
 def stopped_with_fleet(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
@@ -284,9 +284,16 @@ def was_seen(end: TerminatedState) -> bool:
 
 
 def first_end(pod: Pod, rules: PodRules) -> TerminatedState | None:
-    """Return how the executor's container ended, else the first ended container, else the first failed init one."""
-    failed = (end for end in ends(init_statuses(pod)) if end.exit_code != 0)
+    """Return how the executor's container ended, else the first ended container, else the first failed init one.
+
+    The failure of an init container ends the sidecars among them, after it.
+    """
+    failed = sorted((end for end in ends(init_statuses(pod)) if end.exit_code != 0), key=_finished)
     return executor_end(pod, rules) or next(iter((*ends(container_statuses(pod)), *failed)), None)
+
+
+def _finished(end: TerminatedState) -> datetime:
+    return end.finished_at or datetime.max.replace(tzinfo=UTC)
 
 
 def _others(pod: Pod, rules: PodRules, *, inits: bool = True) -> list[TerminatedState]:

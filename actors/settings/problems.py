@@ -65,8 +65,8 @@ _POD_FIELDS: Final = frozenset(
 """The fields of a v1 Pod, without case and underscores, that only a template can set."""
 
 
-class GroupError(SettingsError, ValueError):
-    """Raised by a group of settings. It is a ValueError, so that pydantic collects it into the errors of `Settings`."""
+class GroupError(SettingsError):
+    """Raised by a group of settings. It is a ValueError, so pydantic collects it into the errors of `Settings`."""
 
     def __init__(self, problems: Collection[str]) -> None:
         super().__init__("\n".join(problems))

@@ -88,6 +88,18 @@ def test_a_fleet_that_can_not_go_on_ends_the_scheduler_so_that_results_raise(loc
     asyncio.run(program())
 
 
+def test_a_fleet_that_has_failed_and_has_no_worker_left_ends_the_scheduler_too(local: LocalCluster) -> None:
+    async def program() -> None:
+        settings = {"executor": {"max_failures": 1, "min_run_time": "1h"}}
+        values: dict[str, Any] = {**on(local), "worker_command": ("sh", "-c", "exit 3"), "settings": settings}
+        async with cluster_of(1, asynchronous=True, **values) as cluster, Client(cluster, asynchronous=True) as client:
+            with pytest.raises(CancelledError):
+                await asyncio.wait_for(client.submit(time.sleep, 1000).result(), LIMIT)
+            assert told(cluster, "fleet-failed")
+
+    asyncio.run(program())
+
+
 @pytest.mark.parametrize("run", [with_threads, on_asyncio])
 def test_a_quota_is_named_at_the_end_of_the_time(local: LocalCluster, run: Callable[..., str]) -> None:
     quota = {"metadata": {"name": "batch"}, "spec": {"hard": {"pods": "0"}}}

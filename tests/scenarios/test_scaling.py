@@ -17,6 +17,8 @@ from actors.messages import (
     ExecutorDisconnected,
     ExecutorIdle,
     ExecutorRemoved,
+    ExecutorRunning,
+    GetExecutors,
     GetFleetStatus,
     KillExecutors,
     RegisterExecutor,
@@ -267,3 +269,45 @@ def test_an_allocator_that_starts_again_still_ends_what_is_young_at_once() -> No
         world.crash("allocator")
         world.advance(10)
         assert len(names(world)) == 3
+
+
+@pytest.mark.parametrize("after", [0.0, 0.1, 0.5, 1.0])
+def test_as_many_as_are_in_excess_end_when_the_fleet_has_just_begun_to_run(after: float) -> None:
+    """The Allocator looks less often than the LifecycleManager: it may not know yet what the driver knows."""
+    with fleet(2, seconds=0) as world:
+        while len(world.heard(ExecutorRunning)) < 2:
+            world.advance(0.01)
+        world.advance(after)
+        world.invariants.retarget(1)
+        assert world.ask(ScaleExecutors(1)) == (2,)
+        world.advance(60)
+        assert [removed.executor_id for removed in world.heard(ExecutorRemoved)] == [2]
+        assert ended(world, 2).kind is LossKind.KILLED_BY_DRIVER
+        assert names(world) == [name(1)]
+
+
+def test_a_function_that_fails_for_lack_of_time_stops_no_other_profiles_rule() -> None:
+    is_late = False
+
+    def victims(_: Executor) -> float:
+        if is_late:
+            raise TimeoutError("the queue does not answer")
+        return 0
+
+    with fleet(0, profiles={"b": {"image": "i"}}) as world:
+        world.invariants.retarget({"default": 2, "b": 2})
+        world.ask(RequestTotalExecutors({"default": 2, "b": 2}))
+        world.advance(10)
+        profiles = {each.id: each.profile for each in world.ask(GetExecutors()).alive}
+        of_b = [executor_id for executor_id, profile in profiles.items() if profile == "b"]
+        for executor_id in of_b:
+            world.backend.tell(ExecutorBusy(executor_id))
+        world.invariants.retarget({"default": 1, "b": 1})
+        world.ask(ScaleExecutors({"default": 1}, victims))
+        assert world.ask(ScaleExecutors({"b": 1}, "idle")) == ()
+        is_late = True
+        for executor_id in profiles:
+            world.backend.tell(ExecutorIdle(executor_id))
+            world.advance(5)
+        world.advance(30)
+        assert [each.profile for each in world.ask(GetExecutors()).alive].count("b") == 1

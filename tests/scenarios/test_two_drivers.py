@@ -759,3 +759,23 @@ def test_whenever_both_are_paused_at_no_moment_both_write(seed: int) -> None:
             rival.api.calm()
         cluster.advance(200)
         assert len(cluster.pods()) == 12
+
+
+@pytest.mark.parametrize("seconds", [15, 60])
+def test_a_driver_that_waits_believes_no_two_refusals_between_which_it_could_read(seconds: int) -> None:
+    """As behind a balancer with one API server that still reads its roles."""
+    refused = ("get", LEASES.plural)
+    with Rivals("first", backend={"lease_duration": f"{seconds}s"}) as cluster:
+        (first,) = cluster.drivers
+        cluster.advance(seconds / 3 + 5.2)
+        second = cluster.begin("second", without=("get",))
+        cluster.advance(1)
+        second.door.forbidden.clear()
+        cluster.advance(5)
+        second.door.forbidden.add(refused)
+        cluster.advance(2.2)
+        second.door.forbidden.clear()
+        second.target(5)
+        cluster.advance(20)
+        assert cluster.holder() is first
+        assert cluster.violations == []

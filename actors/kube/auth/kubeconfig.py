@@ -188,23 +188,29 @@ def _impersonation(user: _User, place: str) -> dict[str, str | tuple[str, ...]]:
     """Return the headers of a user that acts as another one, as client-go sends them.
 
     Raises:
-        SettingsError: they say what else the other account has, but not its name.
+        SettingsError: they say what else the other account has, but not its name; or no header can have them.
     """
     extra = {
-        f"Impersonate-Extra-{quote(key.lower(), safe=_LEGAL_IN_A_NAME)}": tuple(map(_header, values))
+        f"Impersonate-Extra-{quote(key.lower(), safe=_LEGAL_IN_A_NAME)}": tuple(_header(each, place) for each in values)
         for key, values in (user.as_user_extra or {}).items()
     }
-    groups = tuple(map(_header, user.as_groups or ()))
+    groups = tuple(_header(each, place) for each in user.as_groups or ())
     if user.as_:
-        uid = {"Impersonate-Uid": _header(user.as_uid)} if user.as_uid else {}
-        return {"Impersonate-User": _header(user.as_), **uid, "Impersonate-Group": groups, **extra}
+        uid = {"Impersonate-Uid": _header(user.as_uid, place)} if user.as_uid else {}
+        return {"Impersonate-User": _header(user.as_, place), **uid, "Impersonate-Group": groups, **extra}
     if user.as_uid or groups or extra:
         raise SettingsError(f"{place} has as-uid, as-groups or as-user-extra, but not `as`: whom to impersonate")
     return {}
 
 
-def _header(value: str) -> str:
-    """Return a value as a header has it: UTF-8, byte by byte."""
+def _header(value: str, place: str) -> str:
+    """Return a value as a header has it: UTF-8, byte by byte.
+
+    Raises:
+        SettingsError: no header can have it.
+    """
+    if not value.isprintable():
+        raise SettingsError(f"{place} has an `as…` field with characters that are not allowed in a header")
     return value.encode().decode("latin-1")
 
 
@@ -312,6 +318,8 @@ def _read(path: Path, names: str) -> dict[str, Any]:
         line = f" (line {mark.line + 1})" if mark else ""
         if isinstance(error, files.TooManyMerged):
             raise SettingsError(f"{names} {error.problem}{line}") from None
+        if getattr(error, "problem", None) == files.ANOTHER:
+            raise SettingsError(f"{names} is not one YAML document: {files.ANOTHER}{line}") from None
         raise SettingsError(f"{names} is not YAML{line}") from None
     except OSError as error:
         raise SettingsError(f"{error.filename or names} cannot be read: {error.strerror}") from None

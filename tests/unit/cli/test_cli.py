@@ -629,6 +629,12 @@ def test_the_exit_code_has_the_reason_of_the_end(kit: Kit, items: list[Event | s
     assert Loop(kit, *items).exit_code == exit_code
 
 
+def test_sigterm_after_the_drivers_own_stop_does_not_make_the_run_a_failure(kit: Kit) -> None:
+    """A Job takes any other exit code than 0 for one."""
+    loop = Loop(kit, event("stopping"), signal.SIGTERM, STOPPED, hands_over=True)
+    assert loop.exit_code == 0
+
+
 HANDED_OVER = StopFleet("SIGTERM received, handing over", hands_over=True)
 
 

@@ -153,6 +153,15 @@ def test_an_executor_abandoned_after_the_driver_registered_it_is_reported_as_nev
     assert (message.reason.kind, "no pod was seen" in message.reason.message) == (LossKind.NEVER_STARTED, True)
 
 
+def test_an_executor_that_the_allocator_gives_up_while_it_runs_was_scaled_down() -> None:
+    """The LifecycleManager has seen it already, the Allocator has not."""
+    ledger, _ = seen(requested(1), PodRunning(running(1)))
+    _, (message,) = ledger.abandoned(1, "it is no longer desired", 2.0, AT)
+    assert isinstance(message, ExecutorRemoved)
+    assert message.reason.kind is LossKind.KILLED_BY_DRIVER
+    assert message.reason.message == "executor 1 was scaled down to a lower target"
+
+
 def test_an_executor_killed_before_it_was_observed_is_reported_as_killed_by_the_driver() -> None:
     done = requested(1).killed(kill(1, 1.0), 1.0)
     _, (message,) = done[0].abandoned(1, "it was deleted before it was created", 2.0, AT)

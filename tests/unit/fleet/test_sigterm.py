@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
@@ -56,6 +57,34 @@ def test_the_programs_handler_is_called_after_the_fleet_has_noted_it_and_comes_b
     inner.give_back()
     outer.give_back()
     assert signal.getsignal(signal.SIGTERM) is theirs
+
+
+def test_a_fleet_that_was_entered_first_and_left_first_passes_the_signal_on() -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    came: list[str] = []
+    first, second = Sigterm(lambda: came.append("first")), Sigterm(lambda: came.append("second"))
+    first.take()
+    second.take()
+    first.give_back()
+    with pytest.raises(SystemExit) as raised:
+        terminate()
+    assert (came, raised.value.code) == (["second"], 143)
+
+
+def test_a_handler_that_cannot_be_hashed_is_called_like_any_other() -> None:
+    came: list[str] = []
+
+    @dataclass
+    class Theirs:
+        def __call__(self, *_: object) -> None:
+            came.append("theirs")
+
+    signal.signal(signal.SIGTERM, Theirs())
+    subject = Sigterm(lambda: came.append("noted"))
+    subject.take()
+    terminate()
+    assert came == ["noted", "theirs"]
+    subject.give_back()
 
 
 def test_a_program_that_ignores_it_goes_on_to() -> None:

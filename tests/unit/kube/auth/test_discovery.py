@@ -155,6 +155,19 @@ def test_groups_of_nobody_are_refused(tmp_path: Path, part: dict[str, Any]) -> N
         load(path)
 
 
+@pytest.mark.parametrize("part", [{"as": "a\r\nX-Evil: 1"}, {"as": "a\0"}, {"as": "a", "as-groups": ["g\n"]}])
+def test_a_name_that_no_header_can_have_is_refused_at_once_and_not_shown(tmp_path: Path, part: dict[str, Any]) -> None:
+    path = written(tmp_path / "k", config(users=[{"name": "me", "user": {"token": SECRET, **part}}]))
+    with pytest.raises(SettingsError, match=r"user 'me' has an `as…` field with characters that are not") as refused:
+        load(path)
+    assert "Evil" not in str(refused.value)
+
+
+def test_two_kubeconfigs_in_one_file_are_told_apart_from_what_is_no_yaml(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"is not one YAML document: but found another document \(line 3\)"):
+        load(written(tmp_path / "k", "a: 1\n---\nb: 2\n"))
+
+
 def test_a_user_without_an_entry_has_no_account(tmp_path: Path) -> None:
     assert authorization(load(written(tmp_path / "k", config(users=[{"name": "me"}])))) is None
 
