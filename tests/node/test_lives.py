@@ -50,7 +50,6 @@ NOT_YET: Final = {
     ("real", "sidecar goes on"): SIDECAR_HIDES,
     ("real", "sidecar goes on, exit 0"): SIDECAR_HIDES,
     ("real", "drained, file"): WHOLE_PAUSE,
-    ("real", "drained, end"): WHOLE_PAUSE,
     ("real", "container's storage"): OWN_STORAGE,
     ("real", "volume's storage"): OWN_STORAGE,
     ("real", "deadline"): "the end of a deadline counts as the application's",
