@@ -185,9 +185,12 @@ class Raw:
 
 
 class HttpDoor(Door):
-    """An HTTP server, asked as the current user of a kubeconfig, by a client that adds nothing of its own accord."""
+    """An HTTP server, asked as the current user of a kubeconfig, by a client that adds nothing of its own accord.
 
-    def __init__(self, kubeconfig: Path) -> None:
+    A watch that has no line for `timeout` seconds fails.
+    """
+
+    def __init__(self, kubeconfig: Path, timeout: float = SAFETY) -> None:
         config = yaml.safe_load(kubeconfig.read_text())
         cluster = config["clusters"][0]["cluster"]
         authority = kubeconfig.with_name(f"{kubeconfig.name}.authority")
@@ -198,7 +201,7 @@ class HttpDoor(Door):
         self.server: str = cluster["server"]
         self.token: str = config["users"][0]["user"]["token"]
         self.authority = authority
-        self._pool = urllib3.PoolManager(ca_certs=str(authority), retries=False, timeout=SAFETY)
+        self._pool = urllib3.PoolManager(ca_certs=str(authority), retries=False, timeout=timeout)
 
     @cached_property
     def version(self) -> Minor:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 import yaml
 
-from tests.contract.raw import HttpDoor, Raw
 from tests.node.pods import HANDLES
 from tests.node.programs import CONFIG, SAFETY, SIZE, answers, kubectl, name_of
 from tests.node.real import RealWorld
@@ -35,7 +34,7 @@ class Deployed:
     def __init__(self, world: RealWorld, folder: Path) -> None:
         self._world = world
         self.namespace = name_of("config")
-        self.api = Raw(HttpDoor(world.kubeconfig), self.namespace)
+        self.api = world.within(self.namespace)
         labels = {"pod-security.kubernetes.io/enforce": "restricted"}
         self.api.made("/api/v1/namespaces", {"metadata": {"name": self.namespace, "labels": labels}})
         shutil.copytree(CONFIG, folder / "config")
@@ -132,8 +131,7 @@ def test_config_runs_a_driver_whose_restart_costs_no_executor(node_1: RealWorld,
     name = driver["metadata"]["name"]
     machine = int(driver["spec"]["nodeName"].removeprefix("node-"))
     RealWorld(node_1.machines, machine).signal(name, signal.SIGKILL)
-    deployed_pods = Raw(HttpDoor(node_1.kubeconfig), deployed.namespace)
-    watch = deployed_pods.watch("pods", fieldSelector=f"metadata.name={name}")
+    watch = deployed.api.watch("pods", fieldSelector=f"metadata.name={name}")
     while not restarted(watch.next()["object"]):
         pass
     watch.close()

@@ -24,8 +24,8 @@ IMAGE: Final = "registry.example/worker:1.4"
 NO_IMAGE: Final = "registry.example/no-such:1.4"
 """An image that no registry has."""
 
-LOG_SAFETY: Final = 120.0
-"""Seconds until a log without the awaited line fails a test."""
+SAFETY: Final = 120.0
+"""Seconds until a log without the awaited line, or a watch without any, fails a test."""
 
 
 class World(ABC):
@@ -38,8 +38,12 @@ class World(ABC):
         self.kubeconfig = kubeconfig
         self.placement = placement
         """Settings of executors that are on this node."""
-        self._door = HttpDoor(kubeconfig)
+        self._door = HttpDoor(kubeconfig, SAFETY)
         self.api = Raw(self._door, NAMESPACE)
+
+    def within(self, namespace: str) -> Raw:
+        """The same API, in another namespace."""
+        return Raw(self._door, namespace)
 
     def close(self) -> None:
         """Leave no connection."""
@@ -87,7 +91,7 @@ class World(ABC):
         """The lines of a container's log, as they are written."""
         path = f"{self._door.server}/api/v1/namespaces/{NAMESPACE}/pods/{pod}/log?follow=true&container={container}"
         headers = {"Authorization": f"Bearer {self._door.token}"}
-        with urllib3.PoolManager(ca_certs=str(self._door.authority), timeout=LOG_SAFETY) as pool:
+        with urllib3.PoolManager(ca_certs=str(self._door.authority), timeout=SAFETY) as pool:
             response = pool.request("GET", path, headers=headers, preload_content=False)
             assert response.status == 200, response.read()
             try:
