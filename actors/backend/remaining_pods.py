@@ -48,6 +48,8 @@ class RemainingPods:
         """Until when each terminating pod of the last list ends by itself, by UID."""
         self.unseen: dict[str, str] = {}
         """UIDs, by name, of pods that were created and never observed, until a list has them or they are gone."""
+        self._given_up_at: Moment | None = None
+        """When the stop looked at the pods for the last time, because its time is nearly over."""
         self._lost_until = clock.monotonic()
         """A list requested before may lack a pod that comes of a request that was lost with its pool."""
 
@@ -72,8 +74,14 @@ class RemainingPods:
         node does not answer: such a pod may stay for ever.
         """
         now, date = self._clock.monotonic(), self._clock.now()
-        ends_by = {name: self._ends_by.get(uid, now) for name, uid in self._uids.items()}
-        return {name: date + elapsed(now, moment) for name, moment in ends_by.items() if moment > now}
+        looked_until = now if self._given_up_at is None else self._given_up_at
+        ends_by = {name: self._ends_by.get(uid, looked_until) for name, uid in self._uids.items()}
+        return {name: date + elapsed(now, moment) for name, moment in ends_by.items() if moment > looked_until}
+
+    def given_up(self) -> None:
+        """The stop looks at the pods no more: one whose time was not over by now counts as ending."""
+        if self._given_up_at is None:
+            self._given_up_at = self._clock.monotonic()
 
     @property
     def graces_end_in(self) -> timedelta:

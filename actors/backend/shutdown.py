@@ -479,6 +479,7 @@ class Shutdown:
         self._backend.timers.cancel("list")
         self._listing.cancel()
         self._were_stopped_early = True
+        self._remaining.given_up()
         self._stop_others()
 
     def _timed_out(self, _: _TimedOut) -> None:

@@ -16,7 +16,7 @@ from actors.cli.streams import say
 from actors.errors import ApiError
 from actors.inspection.reading import FleetReader
 from actors.kube.retries import requested_wait
-from actors.runtime import SystemClock, elapsed
+from actors.runtime import SystemClock, elapsed, later
 from actors.text import get_logger, one_line
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ class Cluster:
         yield from self._answers(self.api, requests)
 
     def _answers(self, api: HttpPodApi, requests: Iterable[Request[A]]) -> Iterator[tuple[Request[A], A | ApiError]]:
-        answers: SimpleQueue[tuple[Request[A], Moment, A | ApiError]] = SimpleQueue()
+        answers: SimpleQueue[tuple[Request[A], Moment, Moment, A | ApiError]] = SimpleQueue()
         left, under_way = iter(requests), 0
         while True:
             while under_way < _TOGETHER and (request := next(left, None)) is not None:
@@ -122,10 +122,10 @@ class Cluster:
                 under_way += 1
             if not under_way:
                 return
-            request, began, answer = _next(answers)
+            request, began, arrived, answer = _next(answers)
             wait = requested_wait(answer)
-            if wait is not None and elapsed(began, self.clock.monotonic()) + wait < self._limit:
-                Event().wait(wait.total_seconds())
+            if wait is not None and elapsed(began, arrived) + wait < self._limit:
+                Event().wait(max(0.0, later(arrived, wait) - self.clock.monotonic()))  # several came at once
                 self._send(api, request, began, answers)
             else:
                 under_way -= 1
@@ -136,15 +136,16 @@ class Cluster:
         api: HttpPodApi,
         request: Request[A],
         began: Moment,
-        answers: SimpleQueue[tuple[Request[A], Moment, A | ApiError]],
+        answers: SimpleQueue[tuple[Request[A], Moment, Moment, A | ApiError]],
     ) -> None:
         """Send a request, which was first sent when it `began`."""
 
         def reply(answer: A | ApiError) -> None:
-            took = self.clock.monotonic() - began
+            arrived = self.clock.monotonic()
+            took = arrived - began
             result = answer if isinstance(answer, ApiError) else "ok"
             logger.debug("asked: request=%s seconds=%.3f answer=%s", one_line(repr(request), 300), took, result)
-            answers.put((request, began, answer))
+            answers.put((request, began, arrived, answer))
 
         api.send(request, reply)
 

@@ -574,6 +574,27 @@ def test_a_pod_may_come_of_a_lost_request_whose_executor_was_abandoned(kit: Kit)
     assert rig.backend.is_alive(), "the server may carry the lost request out yet"
 
 
+def test_pods_whose_time_was_not_over_at_the_last_look_are_not_left_though_the_lease_takes_a_while(kit: Kit) -> None:
+    rig = Rig(kit, lease=True, shutdown_timeout="11s").run(1, 2)
+    rig.stop()
+    rig.answer("delete_collection", None)
+    pods = tuple(going(running(number), grace=5, now=kit.clock.now()) for number in (1, 2))
+    for _ in range(8 * 4):
+        if rig.api.open("list"):
+            rig.answer("list", PodPage(pods, "5"))
+        kit.advance(SECOND / 4)
+        if rig.api.open("get_object"):
+            rig.answer("get_object", lease_of(rig.identity, 3))
+    while rig.backend.is_alive():
+        kit.advance(SECOND / 10)
+        for call in rig.api.open("patch_object"):
+            rig.answer("patch_object", lease_of(call.request.patch["spec"]["holderIdentity"], 4))
+        if rig.api.open("get_object"):
+            rig.answer("get_object", lease_of(rig.identity, 3))
+    assert rig.ended() == ()
+    assert [end.executor_id for end in rig.driver.take_all(ExecutorRemoved)] == [1, 2]
+
+
 @pytest.mark.usefixtures("expect_crashes")
 def test_a_stop_that_times_out_names_the_pods_that_may_come_yet(kit: Kit) -> None:
     rig = Rig(kit, instances=1, request_timeout=SECOND, shutdown_timeout=timedelta(seconds=3))
