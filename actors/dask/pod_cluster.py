@@ -379,13 +379,7 @@ class PodCluster(Cluster):
 
     def _act(self, change: Callable[[], Coroutine[Any, Any, None]]) -> Any:
         """Make the change at once, whether the caller awaits the answer or not, as with Dask's other clusters."""
-        if not self.asynchronous:
-
-            async def in_the_loop() -> None:
-                await change()
-
-            return self.sync(in_the_loop)
-        return self._up.link.spawn(change())
+        return self._up.link.spawn(change()) if self.asynchronous else self.sync(change)
 
     def adapt(
         self,

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from actors.errors import SettingsError
 from actors.kube import files
-from actors.kube.auth.proxies import environment_proxy, proxy_url
+from actors.kube.auth.proxies import environment_proxy, is_url, proxy_url
 from actors.kube.auth.secrets import Secrets
 from actors.runtime import elapsed, later
 from actors.text import get_logger
@@ -195,7 +195,7 @@ def access_to(read: Callable[[], Credential], namespace: str, clock: Clock) -> A
 def _checked(credential: Credential) -> Credential:
     """Check the server's URL and the token, and add the environment's proxy and the digests of the files."""
     connection = credential.connection
-    if not _is_url(connection.url):
+    if not is_url(connection.url, ("http", "https")):
         raise SettingsError("the server's address is not an http or https URL")
     # A token file often ends with a newline, which a header must not have.
     token = credential.authorization and credential.authorization.strip()
@@ -211,14 +211,6 @@ def _checked(credential: Credential) -> Credential:
         authorization=token,
         contents=tuple(map(_digest, connection.files)),
     )
-
-
-def _is_url(text: str) -> bool:
-    try:
-        url = urlsplit(text)
-        return url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
-    except ValueError:  # an unmatched bracket, or a port that is not a number
-        return False
 
 
 def _digest(file: str) -> str:

@@ -83,10 +83,11 @@ def _what_is_not_there(environ: Mapping[str, str]) -> str:
         return "this user has no home folder"
     if _is_absent(default):
         return f"{default} does not exist"
-    return f"{default} cannot be looked at ({_problem(default)})"
+    problem = _problem(default)
+    return f"{default} cannot be looked at ({(problem.strerror if isinstance(problem, OSError) else None) or problem})"
 
 
-def _problem(path: Path) -> str | None:
+def _problem(path: Path) -> OSError | ValueError | None:
     """Return why a file cannot be looked at, None if it can.
 
     A container often runs as another user than its image's home belongs to. That home has no kubeconfig of this user.
@@ -94,19 +95,14 @@ def _problem(path: Path) -> str | None:
     try:
         path.stat()
     except (OSError, ValueError) as error:
-        return (error.strerror if isinstance(error, OSError) else None) or str(error)
+        return error
     return None
 
 
 def _is_absent(path: Path) -> bool:
     """Whether there is surely no such file: one that cannot be looked at is named by the error of its read."""
-    try:
-        path.stat()
-    except (FileNotFoundError, NotADirectoryError, ValueError):  # ValueError: no file has such a name
-        return True
-    except OSError:
-        return False
-    return False
+    # ValueError: no file has such a name
+    return isinstance(_problem(path), FileNotFoundError | NotADirectoryError | ValueError)
 
 
 def _expanded(path: Path) -> Path:

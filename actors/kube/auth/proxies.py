@@ -14,9 +14,9 @@ from urllib.parse import urlsplit
 from actors.errors import SettingsError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
-__all__ = ["environment_proxy", "proxy_url"]
+__all__ = ["environment_proxy", "is_url", "proxy_url"]
 
 _Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -54,13 +54,18 @@ def proxy_url(text: str, place: str) -> str:
     """
     text = text.strip()
     found = text if "://" in text else f"http://{text}"
-    try:
-        parts = urlsplit(found)
-        if parts.scheme in _SCHEMES and parts.hostname and parts.port != 0:
-            return found
-    except ValueError:  # an unmatched bracket, or a port that is not a number
-        pass
+    if is_url(found, _SCHEMES):
+        return found
     raise SettingsError(f"{place} is not the URL of a proxy: it must be {', '.join(_SCHEMES[:-1])} or {_SCHEMES[-1]}")
+
+
+def is_url(text: str, schemes: Collection[str]) -> bool:
+    """Whether a text is the URL of a host, with one of these schemes."""
+    try:
+        url = urlsplit(text)
+        return url.scheme in schemes and bool(url.hostname) and url.port != 0
+    except ValueError:  # an unmatched bracket, or a port that is not a number
+        return False
 
 
 def _first(environ: Mapping[str, str], *names: str) -> tuple[str, str]:
