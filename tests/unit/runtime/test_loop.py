@@ -108,6 +108,13 @@ def room(monkeypatch: pytest.MonkeyPatch) -> Iterator[Room]:
     room.empty()
 
 
+@pytest.fixture
+def patient(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:  # after `room`, which sets it, too
+    """No thread takes over from one that a busy machine holds up."""
+    monkeypatch.setattr(loop, "LOOK_EVERY", SAFETY)
+
+
+@pytest.mark.usefixtures("patient")
 def test_all_actors_of_a_system_share_a_thread_and_those_of_another_do_not(room: Room) -> None:
     first, second = room.worker("first"), room.worker("second")
     assert first.ask("thread", WAIT) is second.ask("thread", WAIT)
@@ -421,7 +428,7 @@ def test_another_thread_goes_on_with_all_that_waits_when_the_actors_thread_dies(
     assert "the actors' thread has failed" in caplog.text
 
 
-@pytest.mark.usefixtures("untraced")
+@pytest.mark.usefixtures("untraced", "patient")
 def test_an_actor_whose_loop_fails_within_a_message_is_lost_and_no_other(room: Room) -> None:
     owner, other = room.worker("owner"), room.worker("other")
     lost = room.system.spawn(lambda context: Worker(context, room), name="lost", owner=owner)
@@ -449,6 +456,7 @@ class Failing(logging.Handler):
         raise self._error("a handler")
 
 
+@pytest.mark.usefixtures("patient")
 @pytest.mark.parametrize("error", [OSError, SystemExit, KeyboardInterrupt])
 def test_an_actor_starts_answers_crashes_and_ends_whatever_a_handler_of_all_logs_raises(
     room: Room, error: type[BaseException], caplog: pytest.LogCaptureFixture
