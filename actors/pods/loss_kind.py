@@ -231,12 +231,12 @@ def _disrupted(state: PodState, end: TerminatedState | None) -> LossKind | None:
     said = POD_REASONS.get((status.reason if status else None) or "")
     if condition is None:
         return LossKind.STORAGE_EXCEEDED if said is LossKind.EVICTED and _exceeded_own_limit(state.pod) else said
+    reason = condition.reason or ""
+    if reason == BY_KUBELET and said is not None:  # whatever the times: it ends no pod whose containers have ended
+        return said
     was_alive = alive is not None and disruption(alive) is not None
     if not was_alive and _ended_before(end, condition.last_transition_time):
         return None
-    reason = condition.reason or ""
-    if reason == BY_KUBELET and said is not None:
-        return said
     return DISRUPTIONS.get(reason, LossKind.PREEMPTED if "preempt" in reason.lower() else LossKind.EVICTED)
 
 

@@ -86,6 +86,17 @@ def out_of_memory(life: Living) -> None:
     life.world.exceed_memory(life.pod)
 
 
+def signalled(life: Living) -> None:
+    """SIGUSR1 starts what its program is for."""
+    life.is_ready()
+    life.world.signal(life.pod, signal.SIGUSR1)
+
+
+def scaled_down(life: Living) -> None:
+    life.is_ready()
+    life.fleet.scale(0)
+
+
 def stuck(life: Living) -> None:
     life.is_stuck()
     life.acts()

@@ -18,11 +18,13 @@ from tests.node.pods import (
     ENDS_IN_ORDER,
     ENDS_WHEN_DRAINED,
     GREEDY,
+    GREEDY_CHILD,
     HANDLES,
     IGNORES,
     LOSES,
     TOLERATES,
     ends,
+    fills,
     native,
     shell,
     template,
@@ -103,6 +105,14 @@ LIVES: Final = (
         {"command": GREEDY, "resources": {"requests": {"memory": "64Mi"}, "limits": {"memory": "64Mi"}}},
         deeds.out_of_memory,
     ),
+    Life(
+        "child out of memory",
+        "a process that it started uses more memory than its limit; it ends by itself, with 5",
+        Told(LossKind.OOM_KILLED, 5, app=True),
+        {"command": GREEDY_CHILD, "resources": {"requests": {"memory": "64Mi"}, "limits": {"memory": "64Mi"}}},
+        deeds.signalled,
+        not_embedded=NO_LIMITS,
+    ),
     # It cannot start.
     Life(
         "wrong command",
@@ -115,6 +125,18 @@ LIVES: Final = (
         "its command is no program",
         exited(128, "StartError", "/etc/passwd", "permission denied"),
         {"command": ("/etc/passwd",)},
+    ),
+    Life(
+        "new working directory",
+        "its working directory is not in the image: the runtime makes it",
+        finished(),
+        template(shell("exit 0"), workingDir="/no/such/folder"),
+        differs={
+            "embedded": (
+                exited(128, "StartError", "/no/such/folder"),
+                "its processes share the machine's files, where nothing is made for them",
+            )
+        },
     ),
     Life(
         "invalid image",
@@ -279,6 +301,13 @@ LIVES: Final = (
     Life("evicted", "evicted, as `kubectl drain` does", evicted_with(TERMINATED), {"command": HANDLES}, deeds.evicted),
     Life("killed", "the driver kills it", by_driver(TERMINATED), {"command": HANDLES}, deeds.killed),
     Life(
+        "scaled down",
+        "the driver wants fewer",
+        by_driver(TERMINATED),
+        {"command": HANDLES},
+        deeds.scaled_down,
+    ),
+    Life(
         "killed, ignores SIGTERM",
         "the driver kills it; it ignores SIGTERM",
         by_driver(KILLED),
@@ -425,8 +454,8 @@ LIVES: Final = (
         "container's storage",
         "writes more than its container may",
         exceeded("Pod ephemeral local storage usage exceeds"),
-        template(shell("sleep 3; dd if=/dev/zero of=/tmp/big bs=1M count=30; sleep 600"))
-        | {"resources": {"limits": {"ephemeral-storage": "10Mi"}}},
+        template(fills("/tmp/big")) | {"resources": {"limits": {"ephemeral-storage": "10Mi"}}},
+        deeds.signalled,
         not_embedded=NO_LIMITS,
     ),
     Life(
@@ -434,10 +463,11 @@ LIVES: Final = (
         "writes more than its emptyDir may hold",
         exceeded("Usage of EmptyDir volume"),
         template(
-            shell("sleep 3; dd if=/dev/zero of=/v/big bs=1M count=30; sleep 600"),
+            fills("/v/big"),
             spec={"volumes": [{"name": "v", "emptyDir": {"sizeLimit": "10Mi"}}]},
             volumeMounts=[{"name": "v", "mountPath": "/v"}],
         ),
+        deeds.signalled,
         not_embedded=NO_LIMITS,
     ),
     Life(

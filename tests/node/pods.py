@@ -39,6 +39,20 @@ while True:
 """
 GREEDY: Final = ("python3", "-c", EATS)
 """Uses memory without end, from SIGUSR1 on."""
+CHILD_EATS: Final = """
+import signal, subprocess, sys, time
+
+def start(*_):
+    eats = "held = []\\nwhile True:\\n    held.append(bytearray(1 << 20))"
+    sys.exit(5 if subprocess.run([sys.executable, "-c", eats]).returncode == -signal.SIGKILL else 6)
+
+signal.signal(signal.SIGUSR1, start)
+print("ready", flush=True)
+while True:
+    time.sleep(600)
+"""
+GREEDY_CHILD: Final = ("python3", "-c", CHILD_EATS)
+"""Starts a process that uses memory without end, at SIGUSR1, and ends with 5 if that one is killed."""
 WAITS: Final = """
 import os, pathlib, signal, sys, time
 
@@ -54,6 +68,13 @@ while True:
 DRAINS: Final = ("python3", "-c", WAITS.format(deed="pathlib.Path(os.environ['EXECUTOR_DRAINED_FILE']).touch()"))
 """Says that it is drained, at SIGUSR1."""
 ENDS_WHEN_DRAINED: Final = ("python3", "-c", WAITS.format(deed="sys.exit(0)"))
+
+
+def fills(path: str) -> tuple[str, ...]:
+    """Writes 30 MB to a file, at SIGUSR1."""
+    return shell(f"trap 'dd if=/dev/zero of={path} bs=1M count=30' USR1; echo ready; while :; do sleep 1; done")
+
+
 CRASHES: Final = (
     "python3",
     "-c",

@@ -51,6 +51,7 @@ def made_of(
     reason: str | None = None,
     message: str | None = None,
     disrupted: str | None = None,
+    disrupted_at: str | None = None,
     deleted: bool = False,
     inits: dict[str, ContainerState] | None = None,
     **states: ContainerState | None,
@@ -62,7 +63,7 @@ def made_of(
         deletion_timestamp=BEGUN + timedelta(seconds=GRACE) if deleted else None,
         deletion_grace_period_seconds=GRACE if deleted else None,
     )
-    condition = Condition(type="DisruptionTarget", status="True", reason=disrupted)
+    condition = Condition(type="DisruptionTarget", status="True", reason=disrupted, last_transition=disrupted_at)
     return msgspec.structs.replace(
         subject,
         metadata=metadata,
@@ -482,6 +483,22 @@ def test_a_kubelet_that_makes_room_for_a_critical_pod_preempts() -> None:
     subject = made_of(reason="Preempting", disrupted="TerminationByKubelet", executor=ended(137))
 
     assert explain(7, PodFailed(subject), RULES).kind is LossKind.PREEMPTED
+
+
+@pytest.mark.parametrize(
+    ("said", "kind"),
+    [("Evicted", LossKind.EVICTED), ("Terminated", LossKind.EVICTED), ("Preempting", LossKind.PREEMPTED)],
+)
+def test_a_kubelet_that_writes_its_condition_after_the_end_that_it_caused_has_caused_it(
+    said: str, kind: LossKind
+) -> None:
+    """It writes the status of a pod that it evicts late; it evicts none whose containers have ended."""
+    late = (BEGUN + timedelta(seconds=5)).isoformat()
+    subject = made_of(reason=said, disrupted="TerminationByKubelet", disrupted_at=late, executor=ended(143, after=2))
+
+    reason = explain(7, PodFailed(subject, last_alive=ALIVE), RULES)
+
+    assert (reason.kind, reason.exit_code, reason.caused_by_app) == (kind, 143, False)
 
 
 # ── without an observed end ──────────────────────────────────────────────────────────────────────────────────────
