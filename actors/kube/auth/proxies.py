@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import ipaddress
 import os
+from base64 import b64encode
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeAlias
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from actors.errors import SettingsError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-__all__ = ["environment_proxy", "is_url", "proxy_url"]
+__all__ = ["ProxyAccount", "environment_proxy", "is_url", "proxy_url", "split_account"]
 
 _Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -57,6 +59,36 @@ def proxy_url(text: str, place: str) -> str:
     if is_url(found, _SCHEMES):
         return found
     raise SettingsError(f"{place} is not the URL of a proxy: it must be {', '.join(_SCHEMES[:-1])} or {_SCHEMES[-1]}")
+
+
+@dataclass(frozen=True, slots=True)
+class ProxyAccount:
+    """The account that a proxy's URL has."""
+
+    text: str = field(repr=False)
+    """As it stands in the URL."""
+
+    @property
+    def user(self) -> str:
+        """The user, decoded."""
+        return unquote(self.text.partition(":")[0])
+
+    @property
+    def password(self) -> str:
+        """The password, decoded; empty if there is none."""
+        return unquote(self.text.partition(":")[2])
+
+    @property
+    def basic(self) -> str:
+        """The account as basic authentication sends it (RFC 7617)."""
+        return b64encode(f"{self.user}:{self.password}".encode()).decode()
+
+
+def split_account(url: str) -> tuple[str, ProxyAccount | None]:
+    """Return a proxy's URL without its account, and the account, None if it has none."""
+    scheme, _, rest = url.partition("://")
+    account, _, address = rest.rpartition("@")
+    return f"{scheme}://{address}", ProxyAccount(account) if account else None
 
 
 def is_url(text: str, schemes: Collection[str]) -> bool:
