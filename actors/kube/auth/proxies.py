@@ -1,7 +1,8 @@
 """Which proxy leads to a server: by the variables of the environment, read as Go reads them, and so as kubectl does.
 
 Python's own libraries read `NO_PROXY` in three other ways, none of which knows networks of IPv6, and they send even
-requests to this very machine through a proxy. The rules are those of `golang.org/x/net/http/httpproxy`.
+requests to this very machine through a proxy. The rules are those of `golang.org/x/net/http/httpproxy`, but that names
+match with and without a dot at their end, as for curl.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def environment_proxy(url: str, environ: Mapping[str, str] = os.environ) -> str 
     if name == "HTTP_PROXY" and "REQUEST_METHOD" in environ:
         name = "http_proxy"  # a CGI program gets HTTP_PROXY from the client's header `Proxy`
     name, proxy = _first(environ, name, "ALL_PROXY")
-    host, port = (server.hostname or "").casefold(), server.port or _PORTS.get(server.scheme, 0)
+    host, port = _relative((server.hostname or "").casefold()), server.port or _PORTS.get(server.scheme, 0)
     if not proxy or _is_excepted(host, port, _first(environ, "NO_PROXY")[1]):
         return None
     return proxy_url(proxy, name)
@@ -125,10 +126,15 @@ def _matches(rule: str, host: str, address: _Address | None, port: int) -> bool:
         return False
     if (rule_address := _address(name)) is not None:
         return address == rule_address
-    domain = name.removeprefix("*")
+    domain = _relative(name.removeprefix("*"))
     if domain.startswith("."):  # the names below it, but not itself
         return len(domain) > 1 and host.endswith(domain)
     return bool(domain) and (host == domain or host.endswith(f".{domain}"))
+
+
+def _relative(name: str) -> str:
+    """Return a host name without the dot of the root at its end: with and without it, it names the same host."""
+    return name.removesuffix(".")
 
 
 def _has(network: str, address: _Address) -> bool:

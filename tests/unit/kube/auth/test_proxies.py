@@ -15,6 +15,7 @@ PROXY = "http://proxy.example:3128"
     [
         "https://localhost:6443",
         "https://LOCALHOST",
+        "https://localhost.:6443",
         "https://127.0.0.1:6443",
         "https://127.8.9.10",
         "https://[::1]:6443",
@@ -37,6 +38,12 @@ def test_this_machine_is_never_reached_through_a_proxy(server: str) -> None:
         ("EXAMPLE.com", "api.Example.COM", True),
         (".example.com", "api.example.com", True),
         (".example.com", "example.com", False),
+        ("example.com.", "api.example.com", True),
+        ("example.com", "api.example.com.:6443", True),
+        ("example.com.:6443", "example.com.:6443", True),
+        (".example.com.", "api.example.com", True),
+        (".example.com.", "example.com.", False),
+        ("api.example.com..", "api.example.com", False),
         ("*.example.com", "a.b.example.com", True),
         ("*.example.com", "example.com", False),
         ("api.*", "api.example.com", False),
@@ -58,7 +65,9 @@ def test_this_machine_is_never_reached_through_a_proxy(server: str) -> None:
         ("10.0.0.0/99, ,:80,.,*.", "api.example.com", False),
     ],
 )
-def test_a_rule_excepts_what_it_excepts_in_go(rule: str, server: str, excepted: bool) -> None:
+def test_a_rule_excepts_what_it_excepts_in_go_and_a_dot_at_the_end_of_a_name_does_not_matter(
+    rule: str, server: str, excepted: bool
+) -> None:
     found = environment_proxy(f"https://{server}", {"HTTPS_PROXY": PROXY, "NO_PROXY": rule})
     assert found == (None if excepted else PROXY)
 
