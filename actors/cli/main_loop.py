@@ -195,7 +195,7 @@ class MainLoop:
         """Begin to stop, or do what concerns the terminal."""
         match number:
             case signal.Signals.SIGINT:
-                self.remark("stopping the fleet; press Ctrl-C again to exit at once")
+                self.remark("stopping; press Ctrl-C again to exit at once")
                 self._stop(EXIT_INTERRUPTED, "interrupted")
             case signal.Signals.SIGTERM if self._hands_over:
                 self._stop(EXIT_HANDED_OVER, "SIGTERM received, handing over", hands_over=True)

@@ -361,6 +361,34 @@ def test_the_begin_of_a_stop_says_how_long_it_may_take(
     assert (run.events[-1].reason, run.events[-1].message) == ("interrupted", message)
 
 
+@pytest.mark.parametrize(
+    ("executors", "grace", "message"),
+    [
+        ((1,), timedelta(seconds=5), "1 executor stays, unless this driver gets the lease"),
+        ((1, 2), timedelta(seconds=5), "2 executors stay, unless this driver gets the lease"),
+        ((1, 2), None, "2 executors are left running"),
+        ((), timedelta(seconds=5), None),
+    ],
+)
+def test_a_standby_that_stops_promises_no_executor_an_end(
+    kit: Kit, executors: tuple[int, ...], grace: timedelta | None, message: str | None
+) -> None:
+    run = Run(kit, Plan(grace=grace))
+    run.tell(BackendStarted("etl", "batch"), AllocationBlocked("default", "it is held by 'a'", "lease"))
+    for executor_id in executors:
+        run.tell(ExecutorRunning(executor_id, pod(f"etl-exec-{executor_id}")))
+    run.tell(StopFleet("interrupted"))
+    assert run.events[-1].message == message
+
+
+def test_a_standby_that_got_the_lease_stops_as_its_holder(kit: Kit) -> None:
+    run = Run(kit, Plan(grace=timedelta(seconds=5)))
+    run.tell(BackendStarted("etl", "batch"), AllocationBlocked("default", "it is held by 'a'", "lease"))
+    run.tell(AllocationUnblocked("default"), AllocationBlocked("default", "a quota", "QuotaExceeded"))
+    run.tell(ExecutorRunning(1, pod("etl-exec-1")), StopFleet("interrupted"))
+    assert run.events[-1].message == "1 executor has up to 5 s to end"
+
+
 def test_a_failed_fleet_is_stopped(kit: Kit) -> None:
     run = Run(kit, Plan())
     run.tell(FleetFailed("too many failures"))
@@ -678,7 +706,7 @@ def test_a_run_that_could_not_make_one_executor_has_failed_however_it_was_stoppe
 def test_ctrl_c_stops_in_order_and_a_second_one_at_once(kit: Kit) -> None:
     loop = Loop(kit, signal.SIGINT, event("terminating"), signal.SIGINT)
     assert loop.stops == ["interrupted"]
-    assert loop.screen.notes == ["stopping the fleet; press Ctrl-C again to exit at once", "exiting at once"]
+    assert loop.screen.notes == ["stopping; press Ctrl-C again to exit at once", "exiting at once"]
 
 
 def test_on_the_embedded_cluster_an_orderly_stop_has_a_time_limit(kit: Kit) -> None:
