@@ -597,8 +597,10 @@ class Loop:
         alive: bool = True,
         log_format: LogFormat = "text",
         hands_over: bool = False,
+        owns_stderr: bool = False,
     ) -> None:
         self.screen = Screen(fail)
+        self.screen.owns_stderr = owns_stderr
         self.screen.on_refresh = lambda: kit.clock.move_to(kit.clock.elapsed + timedelta(seconds=1))
         driver = kit.probe()
         loop = MainLoop(
@@ -719,8 +721,8 @@ def test_a_driver_that_crashed_ends_the_command(kit: Kit) -> None:
     assert Loop(kit, event("running"), None, alive=False).exit_code == 1
 
 
-def record(line: str, *values: object, name: str = "actors.x") -> logging.LogRecord:
-    return logging.LogRecord(name, logging.WARNING, "", 0, line, values, None)
+def record(line: str, *values: object, name: str = "actors.x", level: int = logging.WARNING) -> logging.LogRecord:
+    return logging.LogRecord(name, level, "", 0, line, values, None)
 
 
 def test_warnings_of_the_library_are_shown(kit: Kit) -> None:
@@ -737,6 +739,18 @@ def test_a_warning_that_comes_again_is_counted_and_another_one_is_not(kit: Kit) 
         "polling fails: error=503 after 2s (2)",
         "polling fails: error=timeout",
     ]
+
+
+@pytest.mark.parametrize("level", [logging.DEBUG, logging.INFO])
+def test_each_line_below_a_warning_is_shown(kit: Kit, level: int) -> None:
+    created = [record("executor created: executor=%d", executor_id, level=level) for executor_id in (1, 2, 3)]
+    assert Loop(kit, *created, STOPPED).screen.notes == [f"executor created: executor={i}" for i in (1, 2, 3)]
+
+
+def test_a_picture_counts_lines_below_a_warning_too(kit: Kit) -> None:
+    created = [record("executor created: executor=%d", i, level=logging.DEBUG) for i in (1, 2)]
+    loop = Loop(kit, *created, STOPPED, owns_stderr=True)
+    assert loop.screen.notes == ["executor created: executor=1", "executor created: executor=2 (2)"]
 
 
 @pytest.mark.parametrize("beginning", TOLD)
