@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import unquote
 
 import pytest
@@ -20,6 +20,8 @@ from tests.unit.kube.http.test_streams import Sink, watch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from urllib3 import ProxyManager
 
     from tests.unit.kube.scripted import Peer, ScriptedServer
 
@@ -140,7 +142,7 @@ def test_the_password_of_a_proxy_is_a_secret_and_a_short_one_is_left_in_every_wo
 )
 def test_what_a_proxy_gets_is_a_secret(account: str) -> None:
     connection = Connection("https://one.example", proxy=f"http://{account}@proxy.example:3128")
-    basic = wire._manager(connection).proxy_headers["Proxy-Authorization"].removeprefix("Basic ")
+    basic = cast("ProxyManager", wire._manager(connection)).proxy_headers["Proxy-Authorization"].removeprefix("Basic ")
     known = Secrets()
     known.add(None, connection)
     assert known.redacted(f"you sent {basic}") == "you sent <redacted>"
