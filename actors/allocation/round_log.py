@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from actors.messages import ProfileStatus
     from actors.runtime import Clock, Moment
 
-__all__ = ["RoundLog"]
+__all__ = ["RoundLog", "ranges"]
 
 logger = get_logger(__name__)
 
@@ -29,16 +29,18 @@ class RoundLog:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
+        self._said: Mapping[str, tuple[object, ...]] = {}
+        """The counts of the last round, by profile."""
         self._unanswered: Mapping[str, Mapping[int, Moment]] = {}
         self._unobserved: Mapping[str, Mapping[int, Moment]] = {}
 
     def counts(self, statuses: Mapping[str, ProfileStatus], missing: Mapping[str, int]) -> None:
-        """Say what a round knows after its decisions; negative `missing` is excess."""
-        for name, status in statuses.items() if logger.isEnabledFor(logging.DEBUG) else ():
-            logger.debug(
-                "allocation round: profile=%s target=%d requested=%d pending=%d running=%d terminating=%d missing=%d "
-                "blocked=%s",
-                name,
+        """Say what a round knows of each profile after its decisions, if that has changed; negative is excess."""
+        if not logger.isEnabledFor(logging.DEBUG):
+            return
+        said = self._said
+        self._said = {
+            name: (
                 status.target,
                 status.requested,
                 status.pending,
@@ -47,6 +49,16 @@ class RoundLog:
                 missing[name],
                 status.blocked_by,
             )
+            for name, status in statuses.items()
+        }
+        for name, counts in self._said.items():
+            if said.get(name) != counts:
+                logger.debug(
+                    "allocation round: profile=%s target=%d requested=%d pending=%d running=%d terminating=%d "
+                    "missing=%d blocked=%s",
+                    name,
+                    *counts,
+                )
 
     def waits(self, requested: Expectations) -> None:
         """Say which requests have no answer, and which pods are in no snapshot, if others than in the last round."""
@@ -71,13 +83,13 @@ class RoundLog:
         """Return the waits that differ from what was said: the profile, the ids, and the begin of the longest wait."""
         now, date = self._clock.monotonic(), self._clock.now()
         return [
-            (profile, _ranges(ids), rfc3339(date - elapsed(min(ids.values()), now)))
+            (profile, ranges(ids), rfc3339(date - elapsed(min(ids.values()), now)))
             for profile, ids in sorted(waits.items())
             if ids != said.get(profile)
         ]
 
 
-def _ranges(ids: Collection[int]) -> str:
+def ranges(ids: Collection[int]) -> str:
     """Return ids as text: `1-3,7`. There may be hundreds."""
     runs = groupby(enumerate(sorted(ids)), key=lambda item: item[1] - item[0])
     ends = ((run[0][1], run[-1][1]) for run in (list(items) for _, items in runs))

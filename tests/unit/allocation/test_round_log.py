@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from actors.allocation.expectations import Expectations
-from actors.allocation.round_log import RoundLog
+from actors.allocation.round_log import RoundLog, ranges
+from actors.messages import ProfileStatus
 from actors.testing import ManualClock
 from actors.text import rfc3339
 
@@ -62,3 +66,28 @@ def test_without_debug_nothing_is_said(caplog: pytest.LogCaptureFixture) -> None
     requested.add(1, "default", 0.0)
     RoundLog(ManualClock()).waits(requested)
     assert caplog.messages == []
+
+
+def test_the_counts_of_a_profile_are_said_if_they_have_changed(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "actors")
+    log = RoundLog(ManualClock())
+    large = ProfileStatus(target=1, running=1)
+    small = ProfileStatus(target=3, requested=2, start_failures=1)
+    log.counts({"large": large, "small": small}, {"large": 0, "small": 1})
+    said = [
+        "allocation round: profile=large target=1 requested=0 pending=0 running=1 terminating=0 missing=0 blocked=None",
+        "allocation round: profile=small target=3 requested=2 pending=0 running=0 terminating=0 missing=1 blocked=None",
+    ]
+    assert caplog.messages == said
+    log.counts({"large": large, "small": replace(small, start_failures=2)}, {"large": 0, "small": 1})
+    assert caplog.messages == said, "a failure is told elsewhere"
+    log.counts({"large": large, "small": replace(small, blocked_by="claims")}, {"large": 0, "small": 1})
+    assert caplog.messages[2:] == [said[1].replace("None", "claims")]
+
+
+@given(st.sets(st.integers(1, 200)))
+def test_ranges_name_exactly_the_ids(ids: set[int]) -> None:
+    pairs = [part.partition("-") for part in ranges(ids).split(",")] if ids else []
+    named = [executor_id for first, _, last in pairs for executor_id in range(int(first), int(last or first) + 1)]
+    assert named == sorted(ids)
+    assert len(pairs) == sum(executor_id - 1 not in ids for executor_id in ids), "as few as there are gaps"
