@@ -247,6 +247,7 @@ class Startup:
         self._backend.timers.cancel("start")
         if self._reviews.error is not None:
             logger.info("rights not reviewed, assuming that we have them: error=%s", self._reviews.error)
+        logger.info("backend started: app_id=%s namespace=%s", self._app_id, self._api.namespace)
         self._tell(BackendStarted(self._app_id, self._api.namespace))
         self._executors.begin()
         self._kills.begin()

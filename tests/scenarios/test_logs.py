@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from actors.local.faults.kinds import DelayAnswer
+from actors.local.faults.kinds import DelayAnswer, Stall
 from actors.messages import RegisterExecutor
 from actors.text import fields_of, get_logger, rfc3339
 from tests.scenarios.fleets import fleet, name, names
@@ -30,6 +30,32 @@ def said(caplog: pytest.LogCaptureFixture) -> Callable[..., list[str]]:
         return [message for record in records if (message := record.getMessage()).startswith(beginning)]
 
     return said
+
+
+def test_the_start_and_the_end_of_a_backend_are_said(said: Callable[..., list[str]]) -> None:
+    with fleet(1) as world:
+        assert said("backend start", "INFO") == [
+            "backend starting: app_id=app namespace=default",
+            "backend started: app_id=app namespace=default",
+        ]
+        assert said("backend ended:") == []
+        world.stop()
+        assert len(said("backend ended: stop=", "INFO")) == 1
+
+
+def test_requests_that_were_lost_are_named_when_they_are_sent_again(said: Callable[..., list[str]]) -> None:
+    with fleet(0) as world:
+        for fault in (Stall(), DelayAnswer(timedelta()), Stall()):
+            world.api.fail_next("create", fault)
+        world.target(3)
+        world.advance(0.1)
+        world.crash("request-pool")
+        world.advance(30)
+        assert said("executors requested:", "INFO") == [
+            "executors requested: profile=default ids=1-3 again=False",
+            "executors requested: profile=default ids=1,3 again=True",
+        ]
+        assert names(world) == [name(1), name(2), name(3)]
 
 
 def test_the_watch_says_once_which_labels_it_selects(said: Callable[..., list[str]]) -> None:
