@@ -89,7 +89,7 @@ def split_account(url: str) -> tuple[str, ProxyAccount | None]:
     """Return a proxy's URL without its account, and the account, None if it has none."""
     scheme, _, rest = url.partition("://")
     account, _, address = rest.rpartition("@")
-    return f"{scheme}://{address}", ProxyAccount(account) if account else None
+    return f"{scheme.lower()}://{address}", ProxyAccount(account) if account else None
 
 
 def is_url(text: str, schemes: Collection[str]) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from actors.errors import SettingsError
-from actors.kube.auth.proxies import environment_proxy, proxy_url
+from actors.kube.auth.proxies import ProxyAccount, environment_proxy, proxy_url, split_account
 
 PROXY = "http://proxy.example:3128"
 
@@ -97,3 +97,23 @@ def test_what_is_no_proxy_is_refused_by_the_name_of_its_place_and_never_shown(te
     assert "s3cret" not in str(refused.value)
     with pytest.raises(SettingsError, match=r"^proxy-url of x is not"):
         proxy_url(text, "proxy-url of x")
+
+
+@pytest.mark.parametrize(
+    ("url", "address", "account"),
+    [
+        ("http://a:1", "http://a:1", None),
+        ("http://@a:1", "http://a:1", None),
+        ("SOCKS5://me@[fd12::1]:1", "socks5://[fd12::1]:1", ("me", "")),
+        ("http://m%C3%A9:p%40ss:w@a:1", "http://a:1", ("mé", "p@ss:w")),
+    ],
+)
+def test_a_proxys_account_is_split_from_its_url_and_decoded(
+    url: str, address: str, account: tuple[str, str] | None
+) -> None:
+    found, has = split_account(url)
+    assert (found, has and (has.user, has.password)) == (address, account)
+
+
+def test_a_proxys_account_does_not_show_itself() -> None:
+    assert repr(ProxyAccount("me:s3cret")) == "ProxyAccount()"
