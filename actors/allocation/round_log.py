@@ -35,7 +35,7 @@ class RoundLog:
         self._unobserved: Mapping[str, Mapping[int, Moment]] = {}
 
     def counts(self, statuses: Mapping[str, ProfileStatus], missing: Mapping[str, int]) -> None:
-        """Say what a round knows of each profile after its decisions, if that has changed; negative is excess."""
+        """Say what a round knows of each profile after its decisions, if that is new; negative `missing` is excess."""
         if not logger.isEnabledFor(logging.DEBUG):
             return
         said = self._said

@@ -31,7 +31,8 @@ DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
 """The annotation by which ReplicaSets and other controllers choose which pod to delete first."""
 
 _NEVER: Final = 0.0
-"""When annotations were last observed to lack: a request for them alone is sent once, unless it is not carried out."""
+"""When a pod was last observed without the annotations: snapshots have none. So a request for them alone is repeated
+only until it is carried out."""
 
 DECOMMISSIONED: Final = "finished, as the driver had requested"
 """The loss message of a decommissioned executor, after its name."""
@@ -177,7 +178,7 @@ class DriverIntents:
     def _lacking(self, executor_id: int, pod: Pod, now: Moment) -> LabelPod | None:
         """Return the labels that the pod of a killed or decommissioned executor lacks. None if it terminates.
 
-        Snapshots have no annotations, so they are added with a label; without one, nothing shows that they lack.
+        Snapshots have no annotations, so a label shows that the pod has them, if one request added both.
         """
         killed = self._killed.get(executor_id)
         if pod.terminating or (killed is None and executor_id not in self._decommissioned):
