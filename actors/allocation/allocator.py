@@ -7,7 +7,6 @@ it has a target, the ledger, and a full sync requested after its own start, nor 
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, assert_never
 
 from actors.allocation.creation_block import CreationBlock
@@ -16,6 +15,7 @@ from actors.allocation.deleter import Deleter
 from actors.allocation.executor_tracker import ExecutorTracker
 from actors.allocation.memory_steps import MemorySteps
 from actors.allocation.profile import Profile, Profiles
+from actors.allocation.round_log import RoundLog
 from actors.allocation.start_failures import StartFailures
 from actors.allocation.volumes import Volumes
 from actors.errors import AlreadyExists, Altered, ApiError, Conflict
@@ -129,6 +129,7 @@ class Allocator(Actor):
         self._forgiven = 0
         """See `StartFailureRecord`."""
         self._reported = AllocatorStatus({})
+        self._log = RoundLog(self.clock)
 
     def receive(self, message: ToAllocator) -> object:  # noqa: C901 - one line a message
         """Handle one message."""
@@ -399,6 +400,7 @@ class Allocator(Actor):
         self._memory.settle(missing, snapshot)
         self._report_all_blocks(missing)
         self._report_status(missing, snapshot)
+        self._log.waits(self._tracker.requested)
         self._profiles.forget_strangers(missing)
 
     def _is_synced(self, batch: SnapshotBatch) -> bool:
@@ -442,8 +444,7 @@ class Allocator(Actor):
         status = AllocatorStatus(statuses, starts, self._memory.record())
         if status != self._reported:
             self._reported = status
-            if logger.isEnabledFor(logging.DEBUG):
-                _log(statuses, missing)
+            self._log.counts(statuses, missing)
             self._backend.tell(status)
 
     def _status(self, profile: Profile, snapshot: PodsSnapshot) -> ProfileStatus:
@@ -460,21 +461,4 @@ class Allocator(Actor):
             blocked_since=block.since if block is not None else None,
             blocked_by=block.cause if block is not None else None,
             more_memory=self._memory.count(profile.name),
-        )
-
-
-def _log(statuses: Mapping[str, ProfileStatus], missing: Mapping[str, int]) -> None:
-    """Log what a round knows after its decisions; negative `missing` is excess."""
-    for name, status in statuses.items():
-        logger.debug(
-            "allocation round: profile=%s target=%d newly_created=%d pending=%d running=%d terminating=%d missing=%d "
-            "blocked=%s",
-            name,
-            status.target,
-            status.requested,
-            status.pending,
-            status.running,
-            status.terminating,
-            missing[name],
-            status.blocked_by,
         )

@@ -95,7 +95,7 @@ def read(manifest: Manifest) -> Claim | None:
 
 
 def fitting(claims: Iterable[Claim], required: ClaimSettings, profile: str, owner: str) -> list[Claim]:
-    """Return the claims that fit one of a profile's `claims`, in use or not; `owner` is the UID of the driver's pod.
+    """Return the claims that fit one of a profile's `claims`, in use or not; `owner` is the UID of the fleet's owner.
 
     A claim fits if it was made for the same setting, has the same class, is large enough, has the access modes, and is
     neither lost nor being deleted.

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from actors.allocation.round_log import ranges
 from actors.messages.internal import CreatePod, ExecutorsRequested, ListClaims
 from actors.text import get_logger
 
@@ -141,7 +142,7 @@ class Creator:
         sent, again = ids[: len(mounts)], rank is None
         if not sent:
             return ()
-        logger.info("executors requested: profile=%s ids=%d-%d again=%s", profile.name, sent[0], sent[-1], again)
+        logger.info("executors requested: profile=%s ids=%s again=%s", profile.name, ranges(sent), again)
         profile.requested(len(sent))
         posts = []
         for number, (executor_id, mounted) in enumerate(zip(sent, mounts, strict=True)):

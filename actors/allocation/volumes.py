@@ -1,7 +1,8 @@
 """Assigns PersistentVolumeClaims to executors, and knows which ones are in use.
 
-Claims that the driver's pod owns outlive executors: they are created before the pod, and reused after its end. All
-others are generic ephemeral volumes, which the cluster creates and deletes with the pod. This module sends no message:
+Claims with the owner of the fleet outlive executors: they are created before the executor's pod, and reused after its
+end. Their owner is the driver's pod, or with `executor.owned_by = "controller"` what controls that pod. All others are
+generic ephemeral volumes, which the cluster creates and deletes with the executor's pod. This module sends no message:
 the Allocator requests the lists.
 
 A claim is never assigned twice. The claims of executors that are not in a snapshot yet are kept here; the others are
@@ -84,7 +85,7 @@ class _Stock:
 
 
 class Volumes:
-    """The claims of one fleet. If no driver's pod owns the executors, executors own their volumes."""
+    """The claims of one fleet. If the fleet has no owner, executors own their volumes."""
 
     def __init__(self, settings: Settings, manifests: ExecutorManifests) -> None:
         executor = settings.executor

@@ -18,6 +18,7 @@ from actors.messages import (
     ExecutorStuck,
 )
 from actors.messages.internal import ToEventRecorder
+from actors.text import get_logger
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from actors.runtime import Address, Clock
 
 __all__ = ["CrashReport", "DriverChannel"]
+
+logger = get_logger(__name__)
 
 _RECORDED: Final = frozenset(get_args(ToEventRecorder))
 
@@ -75,7 +78,8 @@ class DriverChannel:
             return
         self._is_over = True
         if self._is_stopping:
-            self._counts.stop_seconds = self._clock.monotonic() - self._began
+            seconds = self._counts.stop_seconds = self._clock.monotonic() - self._began
+            logger.info("backend ended: stop=%.1fs", seconds)
         self._driver.tell(last)
 
     def _count(self, message: ToDriver) -> None:

@@ -201,6 +201,8 @@ class Startup:
 
     def restart_allocator(self) -> None:
         """Another driver may have written: what the Allocator knows and what was listed before is outdated."""
+        why = self._permission.why_not() or "the lease was not ours for a while"
+        logger.info("restarting the allocator, what it knows is outdated: reason=%s", why)
         self._is_takeover_due = False
         self._executors.hold_allocator()
         self._supervisor.restart(names.ALLOCATOR)
@@ -245,6 +247,7 @@ class Startup:
         self._backend.timers.cancel("start")
         if self._reviews.error is not None:
             logger.info("rights not reviewed, assuming that we have them: error=%s", self._reviews.error)
+        logger.info("backend started: app_id=%s namespace=%s", self._app_id, self._api.namespace)
         self._tell(BackendStarted(self._app_id, self._api.namespace))
         self._executors.begin()
         self._kills.begin()

@@ -224,7 +224,8 @@ class FleetDriver(Actor):
     def _stop_fleet(self, why: str, *, hands_over: bool = False) -> None:
         if self._stopping is None and self._backend is not None and not self._failed:
             self._stopping = why
-            self._show(stopping(self.clock.now(), why, len(self._pods), None if hands_over else self._plan.grace))
+            grace = None if hands_over else self._plan.grace
+            self._show(stopping(self.clock.now(), why, len(self._pods), grace, stands_by=self._tally.stands_by))
             self.timers.cancel_all()
             if self._plan.force is not None:
                 self.timers.start("force", FORCE_AFTER, _ForceDue())

@@ -113,7 +113,9 @@ def failed(now: datetime, cause: str, reason: str | None = None) -> Event:
     return Event(now, "failed", reason=reason, message=cause)
 
 
-def stopping(now: datetime, why: str, executors: int = 0, grace: timedelta | None = None) -> Event:
+def stopping(
+    now: datetime, why: str, executors: int = 0, grace: timedelta | None = None, *, stands_by: bool = False
+) -> Event:
     """Return the event of a stop that begins: what ends from now on ends with the fleet.
 
     Args:
@@ -121,6 +123,7 @@ def stopping(now: datetime, why: str, executors: int = 0, grace: timedelta | Non
         why: the fleet stops.
         executors: how many there are.
         grace: how long they have to end at the most; None if the fleet is left.
+        stands_by: whether another driver may hold the lease. A stop deletes nothing of another driver's.
     """
     is_one = executors == 1
     who = "1 executor" if is_one else f"{executors} executors"
@@ -128,6 +131,8 @@ def stopping(now: datetime, why: str, executors: int = 0, grace: timedelta | Non
         message = None
     elif grace is None:
         message = f"{who} {'is' if is_one else 'are'} left running"
+    elif stands_by:
+        message = f"{who} {'stays' if is_one else 'stay'}, unless this driver gets the lease"
     else:
         message = f"{who} {'has' if is_one else 'have'} up to {grace.total_seconds():g} s to end"
     return Event(now, "stopping", reason=why, message=message)

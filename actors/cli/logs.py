@@ -22,6 +22,10 @@ _REMEMBERED: Final = 1_000
 """Different notes of which repetitions are noticed."""
 
 TOLD: Final = (
+    "backend started:",
+    "backend stopping:",
+    "executor removed:",
+    "executor stuck:",
     "creation refused:",
     "fleet failed, creation stopped:",
     "the backend cannot ",

@@ -170,7 +170,7 @@ class MainLoop:
             case logging.LogRecord():
                 # with the events in a file, only stderr says why the command has ended
                 if not is_told_by_event(item) or (item.levelno >= logging.ERROR and not self._output.owns_stderr):
-                    self._note(as_text(item))
+                    self._log(item)
             case signal.Signals():
                 self._handle_signal(item)
 
@@ -187,15 +187,21 @@ class MainLoop:
         """Show a remark of the command itself; `stays` if it is of use until the end."""
         self._write(partial(self._output.remark, text, stays=stays))
 
-    def _note(self, text: str) -> None:
-        """Show a warning. The same one again is counted, and said more and more rarely."""
-        self._write(partial(self._output.note, text, self._repeats.count(text)))
+    def _log(self, record: logging.LogRecord) -> None:
+        """Show a record. The same warning again is counted, and said more and more rarely.
+
+        Whoever asks for lesser records gets each line: they differ in what looks the same, such as the executor's id. A
+        picture has no room for that.
+        """
+        text = as_text(record)
+        is_counted = record.levelno >= logging.WARNING or self._output.owns_stderr
+        self._write(partial(self._output.note, text, self._repeats.count(text) if is_counted else 1))
 
     def _handle_signal(self, number: signal.Signals) -> None:
         """Begin to stop, or do what concerns the terminal."""
         match number:
             case signal.Signals.SIGINT:
-                self.remark("stopping the fleet; press Ctrl-C again to exit at once")
+                self.remark("stopping; press Ctrl-C again to exit at once")
                 self._stop(EXIT_INTERRUPTED, "interrupted")
             case signal.Signals.SIGTERM if self._hands_over:
                 self._stop(EXIT_HANDED_OVER, "SIGTERM received, handing over", hands_over=True)

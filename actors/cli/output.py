@@ -35,7 +35,7 @@ class Output:
         """Show what the Backend answered; `executors` is None if it was not asked for them."""
 
     def note(self, text: str, times: int = 1) -> None:
-        """Show a warning of the library, which came so often by now."""
+        """Show a line of the library's log, which came so often by now."""
 
     def remark(self, text: str, *, stays: bool = False) -> None:
         """Show what the command itself has to say; `stays` if it is of use until the end."""

@@ -66,6 +66,11 @@ class Tally:
             waiting.popleft()
             self.replaced += 1
 
+    @property
+    def stands_by(self) -> bool:
+        """Whether another driver may hold the lease, so that the executors may be another driver's."""
+        return any(event.details["blocked_by"] == _LEASE for event in self.blocked.values())
+
     def nothing_made(self) -> str | None:
         """Return why no pod of any executor was ever made, None if one was or if nothing prevented it."""
         causes = {event.message: name for name, event in self.blocked.items() if event.details["blocked_by"] != _LEASE}

@@ -30,6 +30,10 @@ __all__ = ["DECOMMISSIONED", "DriverIntents"]
 DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
 """The annotation by which ReplicaSets and other controllers choose which pod to delete first."""
 
+_NEVER: Final = 0.0
+"""When a pod was last observed without the annotations: snapshots have none. So a request for them alone is repeated
+only until it is carried out."""
+
 DECOMMISSIONED: Final = "finished, as the driver had requested"
 """The loss message of a decommissioned executor, after its name."""
 
@@ -166,14 +170,15 @@ class DriverIntents:
         for executor_id in sorted(self._killed.keys() | self._decommissioned):
             state = snapshot.states.get(executor_id)
             if state is not None and (request := self._lacking(executor_id, state.pod, now)) is not None:
-                observed_at = snapshot.full_sync_at if request.labels else 0.0  # annotations are never observed
-                self._labelled[executor_id] = replace(request, observed_at=observed_at)
-                yield self._labelled[executor_id]
+                if request.labels:
+                    request = replace(request, observed_at=snapshot.full_sync_at)
+                self._labelled[executor_id] = request
+                yield request
 
     def _lacking(self, executor_id: int, pod: Pod, now: Moment) -> LabelPod | None:
         """Return the labels that the pod of a killed or decommissioned executor lacks. None if it terminates.
 
-        Snapshots have no annotations, so they are added with their label.
+        Snapshots have no annotations, so a label shows that the pod has them, if one request added both.
         """
         killed = self._killed.get(executor_id)
         if pod.terminating or (killed is None and executor_id not in self._decommissioned):
@@ -184,10 +189,19 @@ class DriverIntents:
             labels |= self._kill_label
         if executor_id in self._decommissioned or (killed is not None and killed.retired):
             labels |= self._decommission_label
-            if not self._decommission_label or not self._decommission_label.items() <= pod.labels.items():
+            if not self._is_annotated(executor_id, pod):
                 annotations = self._deletion_cost
         labels = {key: value for key, value in labels.items() if pod.labels.get(key) != value}
-        return LabelPod(pod.name, pod.uid, labels, annotations) if labels or annotations else None
+        if not labels and not annotations:
+            return None
+        return LabelPod(pod.name, pod.uid, labels, annotations, observed_at=None if labels else _NEVER)
+
+    def _is_annotated(self, executor_id: int, pod: Pod) -> bool:
+        """Whether the pod has a label that a request gave it together with the annotations."""
+        shown, last = self._decommission_label, self._labelled.get(executor_id)
+        if not shown and last is not None and last.annotations:
+            shown = dict(last.labels)
+        return bool(shown) and shown.items() <= pod.labels.items()
 
 
 def _label(text: str | None) -> dict[str, str]:

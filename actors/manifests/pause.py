@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["pause_of", "pause_variables", "pre_stop"]
+__all__ = ["drained_file", "pause_of", "pause_variables", "pre_stop"]
 
 _DRAINED_FILE: Final = "EXECUTOR_DRAINED_FILE"
 """The variable by which an executor learns which file ends its pause."""
@@ -46,14 +46,19 @@ def pre_stop(command: Sequence[str] | None, seconds: int) -> dict[str, Any]:
 
 
 def pause_variables() -> list[dict[str, Any]]:
-    """Return the variables of an executor whose pause a file ends.
-
-    The file's name has the pod's UID because the executors of an embedded cluster share the folder.
-    """
+    """Return the variables of an executor whose pause a file ends."""
     return [
         {"name": "EXECUTOR_POD_UID", "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}},
-        {"name": _DRAINED_FILE, "value": f"{_FOLDER}/$(EXECUTOR_POD_UID).drained"},
+        {"name": _DRAINED_FILE, "value": drained_file("$(EXECUTOR_POD_UID)")},
     ]
+
+
+def drained_file(uid: str) -> str:
+    """Return the file that ends the pause of the pod with this UID.
+
+    Its name has the UID because the executors of an embedded cluster share the folder.
+    """
+    return f"{_FOLDER}/{uid}.drained"
 
 
 def pause_of(command: Sequence[str]) -> timedelta:

@@ -43,6 +43,7 @@ from actors.requests.dispatcher import Dispatcher, DispatcherEvent
 from actors.requests.epochs import Epochs
 from actors.requests.kinds import BulkDelete, ClaimDelete, ClaimList, Confirm, adopt, delete, label
 from actors.runtime import Actor, Address, Context
+from actors.text import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -52,6 +53,8 @@ if TYPE_CHECKING:
     from actors.pods.pod import Pod
 
 __all__ = ["RequestPool"]
+
+logger = get_logger(__name__)
 
 DELETED: Final = "it was deleted before it was created"
 STALE: Final = "the Allocator that requested it has ended"
@@ -226,6 +229,7 @@ class RequestPool(Actor):
             return
         if create.observed is None:
             self._note_unseen(create, outcome)
+        logger.debug("executor created: executor=%d pod=%s", message.executor_id, outcome.name)
         message.reply_to.tell(PodCreated(message.executor_id, message.epoch, outcome, create.withdrawn))
         made_again = create.observed is not None and create.observed.uid != outcome.uid
         if create.delete_when_made or made_again:

@@ -310,9 +310,9 @@ class SourceSettings(Group):
     stale_after: Duration = timedelta(seconds=90)
     """Nothing is created or deleted if neither the watch nor a full list has brought anything for this long."""
     streaming_list: bool = False
-    """Whether the watch starts with a streaming list (`sendInitialEvents`), which costs the API server less memory than
-    a LIST, but more processor time: it about twice as much, the driver 1.6 times. If the server does not support it, a
-    LIST is used.
+    """Whether the watch starts with a streaming list (`sendInitialEvents`) instead of a LIST. A streaming list needs
+    less memory of the API server. It needs about twice as much processor time of the API server, and 1.6 times as much
+    of the driver. If the server does not support it, a LIST is used.
     """
     inactivity_timeout: Duration = timedelta(seconds=70)
     """A watch that delivers no byte for this long counts as dead. The API sends a bookmark about once a minute."""

@@ -36,7 +36,7 @@ from actors.settings.types import (
     VariablePrefix,
     Word,
     from_json,
-    is_unicode,
+    is_for_processes,
 )
 
 if TYPE_CHECKING:
@@ -265,7 +265,7 @@ def _source_problems(secret: str | None, config_map: str | None) -> Iterator[str
 
 def _variable(value: object) -> object:
     match value:
-        case str() if is_unicode(value) and "\0" not in value:
+        case str() if is_for_processes(value):
             return value
         case EnvVarSettings():
             return value

@@ -23,6 +23,7 @@ from actors.settings.types import (
     AnnotationKey,
     AnnotationValue,
     Argv,
+    Command,
     Duration,
     Folder,
     FromJson,
@@ -70,7 +71,7 @@ class ShapeSettings(Group):
     EXECUTOR_DRAINED_FILE names. `RetireExecutors` gives it the same time before the pod is deleted. What the fleet
     itself deletes does not pause. Without it: SIGTERM comes at once.
     """
-    drain_command: Words | None = Field(default=None, examples=[["python", "-m", "worker.drain"]])
+    drain_command: Command | None = Field(default=None, examples=[["python", "-m", "worker.drain"]])
     """Command that runs in the executor's container during the pause, as a list, instead of the one that waits for
     EXECUTOR_DRAINED_FILE and needs `sh` and `sleep` in the image. The pause ends with the command or the executor's
     process. A command that takes longer than `drain_timeout` uses up what the executor has left after SIGTERM.

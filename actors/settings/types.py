@@ -31,6 +31,7 @@ __all__ = [
     "Argv",
     "ByteSize",
     "ClaimSize",
+    "Command",
     "Consistent",
     "Count",
     "CountOrZero",
@@ -73,6 +74,7 @@ __all__ = [
     "annotations_problem",
     "bytes_of",
     "from_json",
+    "is_for_processes",
     "is_reserved_variable",
     "is_unicode",
 ]
@@ -261,7 +263,7 @@ def is_reserved_variable(name: str) -> bool:
 
 
 def _folder(text: str) -> str:
-    if not text.startswith("/") or not is_unicode(text) or "\0" in text:
+    if not text.startswith("/") or not is_for_processes(text):
         raise ValueError('must be an absolute path, such as "/app"')
     return text
 
@@ -305,13 +307,13 @@ def bytes_of(size: str) -> int:
 
 
 def _mount_path(text: str) -> str:
-    if not re.fullmatch(r"/[^:\s][^:]*", text) or not is_unicode(text):
+    if not re.fullmatch(r"/[^:\s][^:]*", text) or not is_for_processes(text):
         raise ValueError("must be an absolute path without ':', such as \"/data\"")
     return text
 
 
 def _sub_path(text: str) -> str:
-    if not text or text.startswith("/") or ".." in text.split("/") or not is_unicode(text):
+    if not text or text.startswith("/") or ".." in text.split("/") or not is_for_processes(text):
         raise ValueError("must be a relative path without '..'")
     return text
 
@@ -332,6 +334,11 @@ def is_unicode(text: str) -> bool:
     return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
+def is_for_processes(text: str) -> bool:
+    """Whether a request can have it, and a process can get it as an argument, a variable or a path: without NUL."""
+    return is_unicode(text) and "\0" not in text
+
+
 def _address(text: str) -> str:
     """Return an address, or a port alone as ":7077"."""
     port = text.removeprefix(":")
@@ -345,6 +352,8 @@ def _word(text: str) -> str:
         raise ValueError("must be Unicode text")
     if not text or any(character.isspace() for character in text):
         raise ValueError("must be text without spaces")
+    if not is_for_processes(text):
+        raise ValueError("must not have a NUL character")
     return text
 
 
@@ -365,11 +374,21 @@ def _words(value: object) -> tuple[str, ...]:
         raise ValueError('must be a list of words, such as ["python", "-m", "worker"]')
     if not all(map(is_unicode, words)):
         raise ValueError("must be Unicode text")
+    if not all(map(is_for_processes, words)):
+        raise ValueError("must not have a NUL character, which no process can get")
     return tuple(words)
 
 
+def _command(value: object) -> tuple[str, ...]:
+    """Return a command, or no word at all."""
+    words = _words(value)
+    if words and not words[0]:
+        raise ValueError("must begin with the name or path of a program, not with an empty word")
+    return words
+
+
 def _argv(value: object) -> tuple[str, ...]:
-    if not (words := _words(value)):
+    if not (words := _command(value)):
         raise ValueError('must be a list of words, such as ["python", "-m", "worker"]')
     return words
 
@@ -385,6 +404,7 @@ AnnotationValue = Annotated[str, BeforeValidator(_annotation_value)]
 Argv = Annotated[tuple[str, ...], BeforeValidator(_argv), FromText]
 ByteSize = Annotated[str, BeforeValidator(_byte_size)]
 ClaimSize = Annotated[str, BeforeValidator(_claim_size)]
+Command = Annotated[tuple[str, ...], BeforeValidator(_command), FromText]
 Count = Annotated[int, BeforeValidator(_no_bool), Field(ge=1, le=1_000_000)]
 CountOrZero = Annotated[int, BeforeValidator(_no_bool), Field(ge=0, le=1_000_000)]
 DataKey = Annotated[str, AfterValidator(_data_key)]

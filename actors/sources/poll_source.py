@@ -74,13 +74,13 @@ class PollSource(Actor):
             case StartPolling():
                 self._start()
             case _PollDue():
-                self._listing.start(consistent=not self._from_cache or self._polls % CONSISTENT_EVERY == 0)
+                self._poll(consistent=not self._from_cache or self._polls % CONSISTENT_EVERY == 0)
             case LookAgain(after):
                 if not self.timers.active("look"):
                     self.timers.start("look", after, _LookDue())
             case _LookDue():
                 self.timers.cancel("poll")  # it would abandon this one
-                self._listing.start()
+                self._poll(consistent=True)
             case PageArrived():
                 self._arrived(message)
             case _:
@@ -94,6 +94,10 @@ class PollSource(Actor):
         logger.info("polling started: interval=%gs", self._interval.total_seconds())
         self._freshness.started(self.context.incarnation)
         self.timers.start("poll", self._interval, _PollDue())
+
+    def _poll(self, *, consistent: bool) -> None:
+        logger.debug("polling: consistent=%s", consistent)
+        self._listing.start(consistent=consistent)
 
     def _arrived(self, message: PageArrived) -> None:
         match self._listing.arrived(message):

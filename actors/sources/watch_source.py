@@ -4,8 +4,8 @@ A connection runs in the API client's thread and sends one message per read to t
 closed connection. A *stream* is everything that follows one LIST, over any number of connections. Streams are numbered
 across restarts of this actor.
 
-The LIST is read page by page or, with `source.streaming_list`, from the start of the watch, which costs the server
-less. If the server does not support that, the source uses pages until its next restart.
+The LIST is read page by page or, with `source.streaming_list`, from the start of the watch, which needs less memory of
+the server. If the server does not support that, the source uses pages until its next restart.
 """
 
 from __future__ import annotations

@@ -181,6 +181,15 @@ def test_every_message_of_the_troubleshooting_table_is_one_of_the_librarys() -> 
     assert [message for message in rows if not literals().would_print(message)] == []
 
 
+def test_every_line_of_the_log_beside_one_of_sparks_exists_with_its_levels() -> None:
+    section = read("docs/explanation/versus-spark.md").partition("## Log lines")[2]
+    rows = re.findall(r"^\| [^|]+ \| [^|]+ \| ((?:DEBUG|INFO|WARNING)[^|]+) \|$", section, re.MULTILINE)
+    assert len(rows) == section.count("\n| ") - 2, "each row but the head and its rule names a line of ours"
+    lines = [found for row in rows for found in re.findall(r"([A-Z]+(?:, [A-Z]+)*) `([^`=]+:)`", row)]
+    assert len(lines) >= len(rows)
+    assert [line for levels, line in lines if not literals().would_log({*levels.split(", ")}, line)] == []
+
+
 # ── the page ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

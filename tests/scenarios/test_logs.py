@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from actors.local.faults.kinds import DelayAnswer, Stall
 from actors.messages import RegisterExecutor
-from actors.text import fields_of, get_logger
+from actors.text import fields_of, get_logger, rfc3339
 from tests.scenarios.fleets import fleet, name, names
 from tests.scenarios.world import World
 
@@ -29,6 +30,32 @@ def said(caplog: pytest.LogCaptureFixture) -> Callable[..., list[str]]:
         return [message for record in records if (message := record.getMessage()).startswith(beginning)]
 
     return said
+
+
+def test_the_start_and_the_end_of_a_backend_are_said(said: Callable[..., list[str]]) -> None:
+    with fleet(1) as world:
+        assert said("backend start", "INFO") == [
+            "backend starting: app_id=app namespace=default",
+            "backend started: app_id=app namespace=default",
+        ]
+        assert said("backend ended:") == []
+        world.stop()
+        assert len(said("backend ended: stop=", "INFO")) == 1
+
+
+def test_requests_that_were_lost_are_named_when_they_are_sent_again(said: Callable[..., list[str]]) -> None:
+    with fleet(0) as world:
+        for fault in (Stall(), DelayAnswer(timedelta()), Stall()):
+            world.api.fail_next("create", fault)
+        world.target(3)
+        world.advance(0.1)
+        world.crash("request-pool")
+        world.advance(30)
+        assert said("executors requested:", "INFO") == [
+            "executors requested: profile=default ids=1-3 again=False",
+            "executors requested: profile=default ids=1,3 again=True",
+        ]
+        assert names(world) == [name(1), name(2), name(3)]
 
 
 def test_the_watch_says_once_which_labels_it_selects(said: Callable[..., list[str]]) -> None:
@@ -64,10 +91,64 @@ def test_a_round_of_the_allocator_that_changes_something_is_logged_at_debug(said
         world.advance(10)
         rounds = said("allocation round:", "DEBUG")
         assert rounds[0].startswith(
-            "allocation round: profile=default target=2 newly_created=2 pending=0 running=0 terminating=0 missing=0"
+            "allocation round: profile=default target=2 requested=2 pending=0 running=0 terminating=0 missing=0"
         )
-        assert any("newly_created=0 pending=0 running=2" in line for line in rounds)
+        assert any("requested=0 pending=0 running=2" in line for line in rounds)
         assert len(rounds) < 12, "a round without a change says nothing"
+
+
+def test_each_created_executor_is_a_line_at_debug_with_its_id_and_pod(said: Callable[..., list[str]]) -> None:
+    with fleet(3) as world:
+        assert said("executor created:", "DEBUG") == [
+            f"executor created: executor={executor_id} pod={name(executor_id)}" for executor_id in (1, 2, 3)
+        ]
+        world.kubelet.exit(name(2), 3)
+        world.advance(5)
+        assert said("executor created:", "DEBUG")[3:] == [f"executor created: executor=4 pod={name(4)}"]
+
+
+def test_a_poll_is_announced_at_debug_before_its_request(said: Callable[..., list[str]]) -> None:
+    with fleet(1) as world:
+        world.api.fail_next("list", DelayAnswer(timedelta(seconds=5)))
+        world.advance(26)
+        assert said("polling: ", "DEBUG") == ["polling: consistent=True"]
+        assert said("polled: ", "DEBUG") == []
+        world.advance(10)
+        assert [line.split(" version=")[0] for line in said("polled: ", "DEBUG")] == ["polled: pods=1"]
+
+
+def test_whose_creation_is_not_answered_is_said_at_debug_with_the_time_of_the_request(
+    said: Callable[..., list[str]],
+) -> None:
+    with fleet(0) as world:
+        world.api.fail_next("create", DelayAnswer(timedelta(seconds=8)))
+        begun = rfc3339(world.kit.clock.now())
+        world.target(3)
+        world.api.stall()
+        world.advance(7)
+        waits = said("creation not answered yet:", "DEBUG")
+        assert waits[0] == f"creation not answered yet: profile=default ids=1-3 since={begun}"
+        assert waits[-1] == f"creation not answered yet: profile=default ids=1 since={begun}"
+        assert len(waits) < 4, "a wait is said once, not in each round"
+
+
+def test_which_created_pods_are_not_observed_is_said_at_debug_with_the_time_of_their_creation(
+    said: Callable[..., list[str]],
+) -> None:
+    with fleet(1) as world:
+        world.api.stall()
+        world.target(3)
+        world.advance(0.1)
+        created = rfc3339(world.kit.clock.now())[:-5]
+        world.advance(20)
+        assert [line[:-5] for line in said("pods not observed yet:", "DEBUG")[-1:]] == [
+            f"pods not observed yet: profile=default ids=2-3 since={created}"
+        ]
+        world.api.resume()
+        world.advance(5)
+        rounds = len(said("pods not observed yet:", "DEBUG"))
+        world.advance(60)
+        assert len(said("pods not observed yet:", "DEBUG")) == rounds
 
 
 def test_an_executor_that_is_seen_pending_running_or_registered_is_logged_at_debug(

@@ -6,7 +6,7 @@ Lines 13 and 14 of the issue "Allocate and account for executors under every con
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -21,10 +21,11 @@ from actors.messages import (
     GetFleetStatus,
     KillExecutors,
     RegisterExecutor,
+    RetireExecutors,
     StopBackend,
 )
 from actors.pods.loss import LossKind
-from tests.scenarios.fleets import PARTS, ended, fleet, is_going, name, names, pod
+from tests.scenarios.fleets import PARTS, ended, fleet, is_going, name, names, patch, pod
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -478,3 +479,26 @@ def test_no_executor_is_rolled_while_the_backend_stops() -> None:
 def test_an_interval_shorter_than_the_grace_rolls_one_at_a_time_all_the_same() -> None:
     with fleet(3, executor={"kill_grace_period": "10s"}, roll={"interval": "1s"}) as world:
         assert len(replaced(world, minutes=1)) >= 3
+
+
+@pytest.mark.parametrize(
+    "executor",
+    [{"decommission_label": None}, {"decommission_label": None, "kill_label": "example.com/state=killed"}, {}],
+    ids=["no label", "the kill label only", "its own label"],
+)
+@pytest.mark.parametrize("retires", [False, True])
+def test_a_deletion_cost_takes_one_patch(executor: dict[str, Any], *, retires: bool) -> None:
+    with fleet(2, executor={**LEAVING, "kill_grace_period": "10m", **executor}) as world:
+        world.advance(40)
+        asked_before = world.api.asked.copy()
+        if retires:
+            world.ask(RetireExecutors((1,)))
+        else:
+            decommission(world, 1)
+        for _ in range(4):
+            world.advance(40)
+            patch(world, 1, labels={"some": f"change-{world.kit.clock.monotonic():.0f}"})
+        cost = pod(world, 1)["metadata"]["annotations"]["controller.kubernetes.io/pod-deletion-cost"]
+        assert cost == "-100"
+        asked = [operation for _, operation in world.api.asked[len(asked_before) :]]
+        assert asked.count("patch") == 1

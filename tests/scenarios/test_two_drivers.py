@@ -52,6 +52,20 @@ def remembered(rival: Rival) -> int:
 # ── one writes, one looks on ─────────────────────────────────────────────────────────────────────────────────────────
 
 
+def test_the_log_of_a_standby_says_why_its_allocator_is_restarted(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "actors")
+    with Rivals("first") as cluster:
+        cluster.advance(10)
+        caplog.clear()
+        cluster.begin("second")
+        cluster.advance(60)
+        about = [line for line in caplog.messages if "allocator" in line]
+        assert len(about) > 1
+        for why, restarted in zip(about[::2], about[1::2], strict=True):
+            assert why.startswith("restarting the allocator, what it knows is outdated: reason=the lease ")
+            assert restarted.startswith("actor restarted: actor=allocator")
+
+
 def test_the_first_driver_writes_and_the_standby_driver_names_it() -> None:
     with Rivals("first") as cluster:
         (first,) = cluster.drivers

@@ -40,7 +40,7 @@ from tests.stress.real import Driver
 from tests.stress.watched import ASKED_TO_GO, UP_TO_NOW, WATCHED, watch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
     from random import Random
 
@@ -63,7 +63,7 @@ MOST_FAILURES: Final = 3
 LAST_LINES: Final = 80
 """Of the log, shown with what is broken."""
 
-REQUESTED: Final = re.compile(r"executors requested: profile=(\S+) ids=(\d+)-(\d+) ")
+REQUESTED: Final = re.compile(r"executors requested: profile=(\S+) ids=([-,\d]+) ")
 
 NOW: Final = SystemClock.monotonic
 """Of the whole machine. `Moments` may end who asks it."""
@@ -146,7 +146,7 @@ class Ear(logging.Handler):
     def __init__(
         self,
         secrets: tuple[str, ...],
-        requested: Callable[[str, range, float], None],
+        requested: Callable[[str, Sequence[int], float], None],
         elsewhere: Callable[[int, str, float], None],
     ) -> None:
         super().__init__(logging.DEBUG)
@@ -178,7 +178,7 @@ class Ear(logging.Handler):
         message, at = record.getMessage(), getattr(record, "moment", NOW())
         if (found := REQUESTED.match(message)) is not None:
             self.requests += 1
-            self._requested(found[1], range(int(found[2]), int(found[3]) + 1), at)
+            self._requested(found[1], list(_ids(found[2])), at)
         if hasattr(record, "moment"):
             assert record.process is not None
             self._elsewhere(record.process, message, at)
@@ -192,6 +192,13 @@ class Ear(logging.Handler):
             self.wrong.append(f"an error was logged: {words}")
         # Whoever keeps the record, as pytest does, would keep the frames of an error, and all that was open in them.
         record.msg, record.args, record.exc_info = message, (), None
+
+
+def _ids(text: str) -> Iterator[int]:
+    """Yield the ids that a line of the log names, such as 1-3,7."""
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        yield from range(int(first), int(last or first) + 1)
 
 
 def _is_planned(record: logging.LogRecord, words: str) -> bool:

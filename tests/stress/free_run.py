@@ -34,7 +34,7 @@ from tests.stress.restarts import kill_groups, processes
 from tests.stress.rig import TROUBLE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from actors.messages import FromDriver
@@ -256,7 +256,7 @@ class FreeChaos:
         for life in self.lives:
             life.close()
 
-    def _requested(self, profile: str, executor_ids: range, at: float) -> None:
+    def _requested(self, profile: str, executor_ids: Sequence[int], at: float) -> None:
         """In the thread that hears what an allocator has decided at that moment."""
         self.news.tell(lambda: self._allow(profile, executor_ids, at), at)
 
@@ -266,7 +266,7 @@ class FreeChaos:
             if life.pid == pid:
                 life.hear_from(words, at)
 
-    def _allow(self, profile: str, executor_ids: range, at: float) -> None:
+    def _allow(self, profile: str, executor_ids: Sequence[int], at: float) -> None:
         known = [*takewhile(lambda wish: wish[0] <= at - self._known_within, self._wishes)][-1:]
         recent = [wish for wish in self._wishes if wish[0] > at - self._known_within]
         highest = max(totals.get(profile, 0) for _, totals in [*known, *recent])

@@ -1,22 +1,25 @@
 """Which proxy leads to a server: by the variables of the environment, read as Go reads them, and so as kubectl does.
 
 Python's own libraries read `NO_PROXY` in three other ways, none of which knows networks of IPv6, and they send even
-requests to this very machine through a proxy. The rules are those of `golang.org/x/net/http/httpproxy`.
+requests to this very machine through a proxy. The rules are those of `golang.org/x/net/http/httpproxy`, but that names
+match with and without a dot at their end, as for curl.
 """
 
 from __future__ import annotations
 
 import ipaddress
 import os
+from base64 import b64encode
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeAlias
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from actors.errors import SettingsError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-__all__ = ["environment_proxy", "is_url", "proxy_url"]
+__all__ = ["ProxyAccount", "environment_proxy", "is_url", "proxy_url", "split_account"]
 
 _Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -40,7 +43,7 @@ def environment_proxy(url: str, environ: Mapping[str, str] = os.environ) -> str 
     if name == "HTTP_PROXY" and "REQUEST_METHOD" in environ:
         name = "http_proxy"  # a CGI program gets HTTP_PROXY from the client's header `Proxy`
     name, proxy = _first(environ, name, "ALL_PROXY")
-    host, port = (server.hostname or "").casefold(), server.port or _PORTS.get(server.scheme, 0)
+    host, port = _relative((server.hostname or "").casefold()), server.port or _PORTS.get(server.scheme, 0)
     if not proxy or _is_excepted(host, port, _first(environ, "NO_PROXY")[1]):
         return None
     return proxy_url(proxy, name)
@@ -57,6 +60,36 @@ def proxy_url(text: str, place: str) -> str:
     if is_url(found, _SCHEMES):
         return found
     raise SettingsError(f"{place} is not the URL of a proxy: it must be {', '.join(_SCHEMES[:-1])} or {_SCHEMES[-1]}")
+
+
+@dataclass(frozen=True, slots=True)
+class ProxyAccount:
+    """The account that a proxy's URL has."""
+
+    text: str = field(repr=False)
+    """As it stands in the URL."""
+
+    @property
+    def user(self) -> str:
+        """The user, decoded."""
+        return unquote(self.text.partition(":")[0])
+
+    @property
+    def password(self) -> str:
+        """The password, decoded; empty if there is none."""
+        return unquote(self.text.partition(":")[2])
+
+    @property
+    def basic(self) -> str:
+        """The account as basic authentication sends it (RFC 7617)."""
+        return b64encode(f"{self.user}:{self.password}".encode()).decode()
+
+
+def split_account(url: str) -> tuple[str, ProxyAccount | None]:
+    """Return a proxy's URL without its account, and the account, None if it has none."""
+    scheme, _, rest = url.partition("://")
+    account, _, address = rest.rpartition("@")
+    return f"{scheme.lower()}://{address}", ProxyAccount(account) if account else None
 
 
 def is_url(text: str, schemes: Collection[str]) -> bool:
@@ -93,10 +126,15 @@ def _matches(rule: str, host: str, address: _Address | None, port: int) -> bool:
         return False
     if (rule_address := _address(name)) is not None:
         return address == rule_address
-    domain = name.removeprefix("*")
+    domain = _relative(name.removeprefix("*"))
     if domain.startswith("."):  # the names below it, but not itself
         return len(domain) > 1 and host.endswith(domain)
     return bool(domain) and (host == domain or host.endswith(f".{domain}"))
+
+
+def _relative(name: str) -> str:
+    """Return a host name without the dot of the root at its end: with and without it, it names the same host."""
+    return name.removesuffix(".")
 
 
 def _has(network: str, address: _Address) -> bool:

@@ -8,7 +8,8 @@ from __future__ import annotations
 import base64
 import binascii
 from typing import TYPE_CHECKING, Final, final
-from urllib.parse import unquote
+
+from actors.kube.auth.proxies import split_account
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,14 +49,18 @@ class Secrets:
 
 
 def secrets_of(authorization: str | None, connection: Connection) -> Iterator[str]:
-    """Yield what requests carry: a token, or a password as it is and as it is sent, and the proxy's password."""
+    """Yield what requests carry: a token, or a password as it is and as it is sent, and the same of the proxy.
+
+    A user without a password is a token.
+    """
     scheme, _, rest = (authorization or "").partition(" ")
     found = [rest or scheme]
     if scheme.lower() == "basic":
         found.append(_password(rest))
-    if proxy := (connection.proxy or "").rpartition("@")[0].rpartition("/")[2]:
-        found += [proxy.partition(":")[2], unquote(proxy.partition(":")[2])]
-        found.append(base64.b64encode(unquote(proxy).encode()).decode())
+    account = split_account(connection.proxy)[1] if connection.proxy else None
+    if account is not None:
+        written, _, password = account.text.partition(":")
+        found += [password or written, account.password or account.user, account.basic]
     yield from (secret for secret in found if len(secret) >= SHORTEST)
 
 

@@ -11,12 +11,10 @@ import re
 import socket
 import ssl
 import threading
-from base64 import b64encode
 from contextlib import suppress
 from contextvars import ContextVar
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast, final
-from urllib.parse import unquote, urlsplit
 
 import urllib3
 from urllib3.connection import HTTPConnection
@@ -24,6 +22,7 @@ from urllib3.exceptions import NameResolutionError, NewConnectionError
 from urllib3.util import parse_url
 from urllib3.util.ssl_ import create_urllib3_context
 
+from actors.kube.auth.proxies import split_account
 from actors.kube.http.chunks import Answer
 
 if TYPE_CHECKING:
@@ -418,15 +417,13 @@ def _manager(connection: Connection) -> urllib3.PoolManager:
             options["server_hostname"] = connection.server_name
     if not connection.proxy:
         return urllib3.PoolManager(**options)
-    account, _, address = connection.proxy.partition("://")[2].rpartition("@")
-    proxy = f"{urlsplit(connection.proxy).scheme}://{address}"
-    user, _, password = (unquote(each) for each in account.partition(":"))
+    proxy, account = split_account(connection.proxy)
     if proxy.startswith("socks"):
         from urllib3.contrib.socks import SOCKSProxyManager  # noqa: PLC0415 - needs PySocks, which few have
 
+        user, password = (account.user, account.password) if account is not None else ("", "")
         return SOCKSProxyManager(proxy, username=user or None, password=password or None, **options)
-    basic = b64encode(f"{user}:{password}".encode()).decode()
-    headers = {"Proxy-Authorization": f"Basic {basic}"} if account else {}
+    headers = {"Proxy-Authorization": f"Basic {account.basic}"} if account is not None else {}
     return urllib3.ProxyManager(proxy, proxy_headers=headers, **options)
 
 

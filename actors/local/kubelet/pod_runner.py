@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import timedelta
 from fnmatch import fnmatchcase
+from pathlib import Path
 from signal import SIGKILL
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -35,12 +37,11 @@ from actors.local.kubelet.scheduler import Scheduler
 from actors.local.kubelet.stopper import Stopper
 from actors.local.store.object_store import ApiStatus, ObjectStore
 from actors.local.store.objects import FINAL_PHASES
+from actors.manifests.pause import drained_file
 from actors.runtime import Clock, Scheduled
 from actors.text import get_logger
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from actors.local.kubelet.processes.processes import Processes, ProcessExited, ProcessFailed, ProcessStarted
 
 __all__ = ["Later", "PodRunner"]
@@ -206,10 +207,11 @@ class PodRunner:
         return [container for run in runs for container in run.containers() if container.key is not None]
 
     def close(self) -> None:
-        """Cancel all timers and end all followers of logs."""
+        """Cancel all timers, end all followers of logs, and remove what pods have left: their processes have ended."""
         for run in self._runs.values():
             run.cancel_timers()
             run.close_logs()
+            _remove_drained_file(run)
         self._runs.clear()
 
     # ── The next step of a pod ────────────────────────────────────────────────────────────────────────────────────
@@ -318,6 +320,7 @@ class PodRunner:
         run.close_logs()
         self._runs.pop(run.uid, None)
         shutil.rmtree(self._log_dir / run.uid, ignore_errors=True)
+        _remove_drained_file(run)
 
     # ── Containers ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -417,3 +420,9 @@ class PodRunner:
         except ApiStatus as refusal:
             if refusal.code not in {404, 409, 422}:  # gone, or replaced by another pod of that name
                 raise
+
+
+def _remove_drained_file(run: PodRun) -> None:
+    """Remove the file with which an executor ends its pause. A real pod's /dev/shm goes with the pod."""
+    with suppress(OSError):  # most have made none, and not every system has the folder
+        Path(drained_file(run.uid)).unlink()

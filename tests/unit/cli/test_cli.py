@@ -361,6 +361,34 @@ def test_the_begin_of_a_stop_says_how_long_it_may_take(
     assert (run.events[-1].reason, run.events[-1].message) == ("interrupted", message)
 
 
+@pytest.mark.parametrize(
+    ("executors", "grace", "message"),
+    [
+        ((1,), timedelta(seconds=5), "1 executor stays, unless this driver gets the lease"),
+        ((1, 2), timedelta(seconds=5), "2 executors stay, unless this driver gets the lease"),
+        ((1, 2), None, "2 executors are left running"),
+        ((), timedelta(seconds=5), None),
+    ],
+)
+def test_a_standby_that_stops_promises_no_executor_an_end(
+    kit: Kit, executors: tuple[int, ...], grace: timedelta | None, message: str | None
+) -> None:
+    run = Run(kit, Plan(grace=grace))
+    run.tell(BackendStarted("etl", "batch"), AllocationBlocked("default", "it is held by 'a'", "lease"))
+    for executor_id in executors:
+        run.tell(ExecutorRunning(executor_id, pod(f"etl-exec-{executor_id}")))
+    run.tell(StopFleet("interrupted"))
+    assert run.events[-1].message == message
+
+
+def test_a_standby_that_got_the_lease_stops_as_its_holder(kit: Kit) -> None:
+    run = Run(kit, Plan(grace=timedelta(seconds=5)))
+    run.tell(BackendStarted("etl", "batch"), AllocationBlocked("default", "it is held by 'a'", "lease"))
+    run.tell(AllocationUnblocked("default"), AllocationBlocked("default", "a quota", "QuotaExceeded"))
+    run.tell(ExecutorRunning(1, pod("etl-exec-1")), StopFleet("interrupted"))
+    assert run.events[-1].message == "1 executor has up to 5 s to end"
+
+
 def test_a_failed_fleet_is_stopped(kit: Kit) -> None:
     run = Run(kit, Plan())
     run.tell(FleetFailed("too many failures"))
@@ -569,8 +597,10 @@ class Loop:
         alive: bool = True,
         log_format: LogFormat = "text",
         hands_over: bool = False,
+        owns_stderr: bool = False,
     ) -> None:
         self.screen = Screen(fail)
+        self.screen.owns_stderr = owns_stderr
         self.screen.on_refresh = lambda: kit.clock.move_to(kit.clock.elapsed + timedelta(seconds=1))
         driver = kit.probe()
         loop = MainLoop(
@@ -678,7 +708,7 @@ def test_a_run_that_could_not_make_one_executor_has_failed_however_it_was_stoppe
 def test_ctrl_c_stops_in_order_and_a_second_one_at_once(kit: Kit) -> None:
     loop = Loop(kit, signal.SIGINT, event("terminating"), signal.SIGINT)
     assert loop.stops == ["interrupted"]
-    assert loop.screen.notes == ["stopping the fleet; press Ctrl-C again to exit at once", "exiting at once"]
+    assert loop.screen.notes == ["stopping; press Ctrl-C again to exit at once", "exiting at once"]
 
 
 def test_on_the_embedded_cluster_an_orderly_stop_has_a_time_limit(kit: Kit) -> None:
@@ -691,8 +721,8 @@ def test_a_driver_that_crashed_ends_the_command(kit: Kit) -> None:
     assert Loop(kit, event("running"), None, alive=False).exit_code == 1
 
 
-def record(line: str, *values: object, name: str = "actors.x") -> logging.LogRecord:
-    return logging.LogRecord(name, logging.WARNING, "", 0, line, values, None)
+def record(line: str, *values: object, name: str = "actors.x", level: int = logging.WARNING) -> logging.LogRecord:
+    return logging.LogRecord(name, level, "", 0, line, values, None)
 
 
 def test_warnings_of_the_library_are_shown(kit: Kit) -> None:
@@ -709,6 +739,18 @@ def test_a_warning_that_comes_again_is_counted_and_another_one_is_not(kit: Kit) 
         "polling fails: error=503 after 2s (2)",
         "polling fails: error=timeout",
     ]
+
+
+@pytest.mark.parametrize("level", [logging.DEBUG, logging.INFO])
+def test_each_line_below_a_warning_is_shown(kit: Kit, level: int) -> None:
+    created = [record("executor created: executor=%d", executor_id, level=level) for executor_id in (1, 2, 3)]
+    assert Loop(kit, *created, STOPPED).screen.notes == [f"executor created: executor={i}" for i in (1, 2, 3)]
+
+
+def test_a_picture_counts_lines_below_a_warning_too(kit: Kit) -> None:
+    created = [record("executor created: executor=%d", i, level=logging.DEBUG) for i in (1, 2)]
+    loop = Loop(kit, *created, STOPPED, owns_stderr=True)
+    assert loop.screen.notes == ["executor created: executor=1", "executor created: executor=2 (2)"]
 
 
 @pytest.mark.parametrize("beginning", TOLD)

@@ -545,6 +545,11 @@ def test_a_variable_for_executors_that_is_json_and_no_reference_is_text_as_it_st
             "executor.claims.0.access_modes = ['ReadWriteOncePod', 'ReadOnlyMany']: ReadWriteOncePod must be alone",
         ),
         ([{**DATA, "sub_path": "../x"}], "executor.claims.0.sub_path = '../x': must be a relative path without '..'"),
+        ([{**DATA, "sub_path": "x\0"}], r"executor.claims.0.sub_path = 'x\x00': must be a relative path without '..'"),
+        (
+            [{**DATA, "mount_path": "/x\0"}],
+            r"executor.claims.0.mount_path = '/x\x00': must be an absolute path without",
+        ),
         ([{**DATA, "sub_path": "/x"}], "executor.claims.0.sub_path = '/x': must be a relative path"),
         ([DATA, {**DATA, "mount_path": "/b"}], "executor.claims: the name 'data' appears twice"),
         ([DATA, {**DATA, "name": "b"}], "executor.claims: the mount_path '/data' appears twice"),

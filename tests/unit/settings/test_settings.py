@@ -365,6 +365,9 @@ NO_UNIT = 'has no unit: write numbers with units (ms, s, m, h, d), such as "30s"
 
 ADDRESS = 'must be an address, such as "etl-driver.batch.svc:7077", or a port alone, such as ":7077"'
 OBJECT_NAME = "must be the name of an object: lower-case letters, digits, '-' and '.', at most 253 characters"
+WORDS = 'must be a list of words, such as ["python", "-m", "worker"]'
+NUL = "must not have a NUL character, which no process can get"
+NO_PROGRAM = "must begin with the name or path of a program, not with an empty word"
 
 WRONG: dict[str, list[tuple[object, str | None]]] = {
     "executor.instances": [(-1, "must be at least 0"), (10**9, "must be at most 100000"), (True, "must be a number")],
@@ -373,10 +376,19 @@ WRONG: dict[str, list[tuple[object, str | None]]] = {
         ("", "must be text without spaces"),
         (3, "must be text"),
         ("a\udcff", "must be Unicode text"),
+        ("a\0", "must not have a NUL character"),
     ],
     "executor.command": [
-        ("python -m w", 'must be a list of words, such as ["python", "-m", "worker"]'),
+        *((value, WORDS) for value in ("python -m w", [], ["sh", 7])),
         (("sh", "a\udcff"), "must be Unicode text"),
+        (["sh", "a\0b"], NUL),
+        (["", "a"], NO_PROGRAM),
+    ],
+    "executor.drain_command": [
+        ("python -m drain", WORDS),
+        ([""], NO_PROGRAM),
+        (("", "drain"), NO_PROGRAM),
+        (["dr\0ain"], NUL),
     ],
     "executor.container": [("Executor", None)],
     "executor.pod_template": [
@@ -390,7 +402,7 @@ WRONG: dict[str, list[tuple[object, str | None]]] = {
     "executor.resources": [("much", "must be a table of settings")],
     "executor.node_selector": [(["a"], "must be a map of names to values")],
     "executor.claims": [({"name": "a"}, "must be a list")],
-    "executor.args": [("--port 7077", 'must be a list of words, such as ["python", "-m", "worker"]')],
+    "executor.args": [("--port 7077", WORDS), (["--port", "\0"], NUL)],
     "executor.working_dir": [(folder, 'must be an absolute path, such as "/app"') for folder in ("app", "", "/a\0")],
     "executor.env_from": [({"secret": "db"}, "must be a list")],
     "executor.tolerations": [({"key": "spot"}, "must be a list")],
@@ -445,6 +457,7 @@ WRONG: dict[str, list[tuple[object, str | None]]] = {
     "driver_address": [
         ("a b", "must be text without spaces"),
         ("\ud800", "must be Unicode text"),
+        ("a\0", "must not have a NUL character"),
         *((port, ADDRESS) for port in (":", ":0", ":65536", ":http", "::1", ":7077:7078")),
     ],
 }

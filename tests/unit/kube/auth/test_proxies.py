@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from actors.errors import SettingsError
-from actors.kube.auth.proxies import environment_proxy, proxy_url
+from actors.kube.auth.proxies import ProxyAccount, environment_proxy, proxy_url, split_account
 
 PROXY = "http://proxy.example:3128"
 
@@ -15,6 +15,7 @@ PROXY = "http://proxy.example:3128"
     [
         "https://localhost:6443",
         "https://LOCALHOST",
+        "https://localhost.:6443",
         "https://127.0.0.1:6443",
         "https://127.8.9.10",
         "https://[::1]:6443",
@@ -37,6 +38,12 @@ def test_this_machine_is_never_reached_through_a_proxy(server: str) -> None:
         ("EXAMPLE.com", "api.Example.COM", True),
         (".example.com", "api.example.com", True),
         (".example.com", "example.com", False),
+        ("example.com.", "api.example.com", True),
+        ("example.com", "api.example.com.:6443", True),
+        ("example.com.:6443", "example.com.:6443", True),
+        (".example.com.", "api.example.com", True),
+        (".example.com.", "example.com.", False),
+        ("api.example.com..", "api.example.com", False),
         ("*.example.com", "a.b.example.com", True),
         ("*.example.com", "example.com", False),
         ("api.*", "api.example.com", False),
@@ -58,7 +65,9 @@ def test_this_machine_is_never_reached_through_a_proxy(server: str) -> None:
         ("10.0.0.0/99, ,:80,.,*.", "api.example.com", False),
     ],
 )
-def test_a_rule_excepts_what_it_excepts_in_go(rule: str, server: str, excepted: bool) -> None:
+def test_a_rule_excepts_what_it_excepts_in_go_and_a_dot_at_the_end_of_a_name_does_not_matter(
+    rule: str, server: str, excepted: bool
+) -> None:
     found = environment_proxy(f"https://{server}", {"HTTPS_PROXY": PROXY, "NO_PROXY": rule})
     assert found == (None if excepted else PROXY)
 
@@ -88,3 +97,23 @@ def test_what_is_no_proxy_is_refused_by_the_name_of_its_place_and_never_shown(te
     assert "s3cret" not in str(refused.value)
     with pytest.raises(SettingsError, match=r"^proxy-url of x is not"):
         proxy_url(text, "proxy-url of x")
+
+
+@pytest.mark.parametrize(
+    ("url", "address", "account"),
+    [
+        ("http://a:1", "http://a:1", None),
+        ("http://@a:1", "http://a:1", None),
+        ("SOCKS5://me@[fd12::1]:1", "socks5://[fd12::1]:1", ("me", "")),
+        ("http://m%C3%A9:p%40ss:w@a:1", "http://a:1", ("mé", "p@ss:w")),
+    ],
+)
+def test_a_proxys_account_is_split_from_its_url_and_decoded(
+    url: str, address: str, account: tuple[str, str] | None
+) -> None:
+    found, has = split_account(url)
+    assert (found, has and (has.user, has.password)) == (address, account)
+
+
+def test_a_proxys_account_does_not_show_itself() -> None:
+    assert repr(ProxyAccount("me:s3cret")) == "ProxyAccount()"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import base64
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import unquote
 
 import pytest
 
@@ -12,12 +13,15 @@ from actors import kube
 from actors.errors import ApiError
 from actors.kube.auth.connection import Connection
 from actors.kube.auth.secrets import Secrets
+from actors.kube.http import wire
 from tests.unit.kube.conftest import Client, ask
 from tests.unit.kube.http.test_pod_api import READ, WRITE, page, pod
 from tests.unit.kube.http.test_streams import Sink, watch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from urllib3 import ProxyManager
 
     from tests.unit.kube.scripted import Peer, ScriptedServer
 
@@ -131,3 +135,16 @@ def test_the_password_of_a_proxy_is_a_secret_and_a_short_one_is_left_in_every_wo
     found = Secrets()
     found.add("Bearer abc", connection)
     assert found.redacted("p%40ss-word p@ss-word abcdef") == "<redacted> <redacted> abcdef"
+
+
+@pytest.mark.parametrize(
+    "account", ["a-token-as-user", "a-token-as-user:", "m%C3%A9:p%40ss-word", "me%3Ayou:p:ss-word"]
+)
+def test_what_a_proxy_gets_is_a_secret(account: str) -> None:
+    connection = Connection("https://one.example", proxy=f"http://{account}@proxy.example:3128")
+    basic = cast("ProxyManager", wire._manager(connection)).proxy_headers["Proxy-Authorization"].removeprefix("Basic ")
+    known = Secrets()
+    known.add(None, connection)
+    assert known.redacted(f"you sent {basic}") == "you sent <redacted>"
+    secret = unquote(account).removesuffix(":").removeprefix("mé:").removeprefix("me:you:")
+    assert known.redacted(f"{secret} is wrong") == "<redacted> is wrong"

@@ -15,6 +15,7 @@ import pytest
 from actors.local.kubelet.delays import LOOK, Delays
 from actors.local.kubelet.processes.containers import NO_IMAGE, argv
 from actors.local.store.object_store import ApiStatus
+from actors.manifests.pause import drained_file, pause_variables
 from actors.runtime import Entropy
 from tests.unit.local.process_kit import Laptop, ended, is_alive, process_of
 
@@ -713,6 +714,20 @@ def test_a_finished_pod_keeps_its_log_until_it_is_deleted(laptop: Laptop) -> Non
     laptop.create("b", ["true"])
     laptop.wait_phase("b", "Succeeded")  # messages are handled in order: the deletion came before
     assert not log.path.exists()
+
+
+def test_the_file_that_ends_an_executors_pause_goes_with_its_pod_and_with_the_kubelet(laptop: Laptop) -> None:
+    files = {}
+    for name in ("a", "b"):
+        laptop.create(name, ["sh", "-c", 'touch "$EXECUTOR_DRAINED_FILE"'], container={"env": pause_variables()})
+        files[name] = Path(drained_file(laptop.wait_phase(name, "Succeeded")["metadata"]["uid"]))
+    assert [file.exists() for file in files.values()] == [True, True]
+    laptop.store.delete("pods", "default", "a")
+    laptop.create("c", ["true"])
+    laptop.wait_phase("c", "Succeeded")  # messages are handled in order: the deletion came before
+    assert [file.exists() for file in files.values()] == [False, True]
+    laptop.kubelet.stop()
+    assert not files["b"].exists()
 
 
 def test_processes_die_with_the_launcher_and_new_ones_start_again(laptop: Laptop, pipe: Path) -> None:
