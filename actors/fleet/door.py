@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from actors.fleet.callbacks import Calls
     from actors.fleet.waiting import Steps
     from actors.kube.api import PodApi
-    from actors.messages import Executor, FromDriver, Question, Victims
+    from actors.messages import Executor, FromDriver, Question, Suspected, Victims
     from actors.metrics.counts import Metrics, Traces
     from actors.page.plan import PagePlan
 
@@ -489,9 +489,9 @@ class Door:
             self.view.register(executor_id)
         return accepted
 
-    def disconnected(self, executor_id: int) -> None:
+    def disconnected(self, executor_id: int, suspected: Suspected | None) -> None:
         """Note that an executor's connection is lost."""
-        self.tell(ExecutorDisconnected(executor_id))
+        self.tell(ExecutorDisconnected(executor_id, suspected))
         self.view.unregister(executor_id)
 
     def mark(self, executor_id: int, *, busy: bool) -> None:

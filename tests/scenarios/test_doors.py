@@ -367,8 +367,10 @@ def test_executors_are_values_that_do_not_change(kind: str) -> None:
             assert fleet.executors[1].registered
             assert fleet.executors[2] is before[2]  # not made again
             assert fleet.executors is fleet.executors
-            fleet.disconnected(1)
+            fleet.disconnected(1, "hang")
             assert not fleet.executors[1].registered
+            with pytest.raises(Refused, match="suspected = 'slow': must be one of 'hang', 'network', or None"):
+                fleet.disconnected(1, "slow")
             with pytest.raises(TypeError):
                 before[3] = before[1]
             events = fleet.events()

@@ -208,6 +208,16 @@ def test_one_that_disconnects_is_inactive_until_it_registers_again() -> None:
     assert (back.is_active(1), back.registered_count()) == (True, 1)
 
 
+def test_what_the_driver_suspects_last_is_kept_until_the_executor_is_back() -> None:
+    ledger = requested(1)
+    for suspected, kept in ((None, None), ("network", "network"), ("hang", "hang"), (None, "hang")):
+        ledger = ledger.disconnected(1, 3.0, suspected) or ledger
+        assert ledger.entries[1].suspected == kept
+    back = ledger.registered(1, 4.0)
+    assert back is not None
+    assert back.entries[1].suspected is None
+
+
 def test_a_killed_one_is_inactive_but_still_present() -> None:
     done = seen(requested(1), PodRunning(running(1)))[0].killed(kill(1, 1.0), 1.0)
     assert not done[0].is_active(1)
