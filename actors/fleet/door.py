@@ -533,7 +533,8 @@ class Door:
         limit = duration("timeout", timeout)
         now = self.system.clock.monotonic
         end = None if limit is None else later(now(), limit)
-        wanted, known = 0, object()
+        wanted: dict[str, int] = {}
+        known, said = object(), set[object]()
         while True:
             change = self.view.change  # before all that is judged by it
             if goal.is_reached(self.view):
@@ -543,13 +544,17 @@ class Door:
             if known is not self._targets_change:
                 known = self._targets_change
                 targets = (yield from self.status()).profiles
-                wanted = sum(targets[name].target for name in goal.profiles if name in targets)
+                wanted = {name: targets[name].target for name in goal.profiles if name in targets}
             waits = [goal.check(self.view, wanted, now())]
             if limit is not None and end is not None:
                 if now() >= end:
-                    alive = (yield from self._alive()) if goal.is_gated(self.view) else ()
+                    alive = (yield from self._alive()) if goal.needs_news(self.view) else ()
                     raise goal.timed_out(self.view, limit, alive)
                 waits.append(elapsed(now(), end))
+            for same, words in goal.held_up(self.view).items():
+                if same not in said:
+                    said.add(same)
+                    logger.warning("waiting for executors, held up: app_id=%s cause=%s", self.app_id, words)
             pause = min((wait for wait in waits if wait is not None), default=None)
             pause = None if pause is None else max(pause, SHORTEST)
             yield Pause(partial(self.view.has_changed, change), self.view, pause)

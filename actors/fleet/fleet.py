@@ -207,8 +207,8 @@ class Fleet:
             timeout: how long to wait; None: without limit.
 
         Raises:
-            Unreachable: it cannot come true, in the words of the pods or of the API: the image cannot be pulled, the
-                API refuses the pods, fewer executors are wanted.
+            Unreachable: it cannot come true, in the words of the pods or of the API: there is no such image, the API
+                refuses the pods, fewer executors are wanted. What may heal by itself is logged, and waited for.
             WaitTimeout: the time is over; the message says what holds the executors up. It is a `TimeoutError`.
             FleetEnded: the fleet has ended.
         """

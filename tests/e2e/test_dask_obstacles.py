@@ -29,7 +29,7 @@ SLEEPER = ("sh", "-c", "trap 'exit 143' TERM; sleep 1000 & wait")
 @pytest.fixture
 def local(monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalCluster]:
     """An embedded cluster; nobody is patient with it."""
-    monkeypatch.setattr(goals, "PULL_PATIENCE", goals.PULL_PATIENCE * 0)
+    monkeypatch.setattr(goals, "PATIENCE", goals.PATIENCE * 0)
     monkeypatch.setattr(waiting, "CONNECT_PATIENCE", 0.2)
     with LocalCluster(failing_pulls=["acme/*"]) as cluster:
         yield cluster
