@@ -140,6 +140,7 @@ if TYPE_CHECKING:
         ScaleExecutors,
         SourceStatus,
         StopBackend,
+        Suspected,
         Victims,
     )
     from actors.metrics.prometheus import PrometheusMetrics
@@ -203,6 +204,7 @@ __all__ = [
     "SettingsError",
     "SourceStatus",
     "StopBackend",
+    "Suspected",
     "Unreachable",
     "Victims",
     "WaitTimeout",

@@ -21,6 +21,7 @@
         ├── Gone                 410: the version or continue token is outside the server's window
         ├── Invalid              422: the server's validation names the fields
         ├── Altered              201, but an admission step changed the pod
+        ├── TooLarge             413, or a 500 of etcd: the object is larger than the server takes
         ├── TooManyRequests      429: wait for `retry_after`
         └── Unavailable          5xx, no connection, no answer in time
             ├── NotSent          the call's deadline had passed before it could be sent
@@ -63,6 +64,7 @@ __all__ = [
     "QuotaExceeded",
     "Refused",
     "SettingsError",
+    "TooLarge",
     "TooManyRequests",
     "Unauthorized",
     "Unavailable",
@@ -201,6 +203,10 @@ class Invalid(ApiError):
 
 class Altered(ApiError):
     """A POST was answered with a pod that is not what was requested: an admission step changed it. It is deleted."""
+
+
+class TooLarge(ApiError):
+    """413, or a 500 of the storage behind the server: the object is larger than it takes. No repetition helps."""
 
 
 class TooManyRequests(ApiError):

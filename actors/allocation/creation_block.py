@@ -20,28 +20,64 @@ from actors.errors import (
     Invalid,
     NotFound,
     QuotaExceeded,
+    TooLarge,
     TooManyRequests,
     Unauthorized,
     Unavailable,
     Untrusted,
 )
+from actors.kube.quantities import parse_quantity
+from actors.kube.retries import lacks_server
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from datetime import datetime
+    from decimal import Decimal
 
-__all__ = ["CreationBlock"]
+__all__ = ["QUOTA", "CreationBlock"]
 
-_TERMINATING: Final = "because it is being terminated"
-"""The NamespaceLifecycle admission plugin refuses pods with a 403 Forbidden that has this text."""
+QUOTA: Final = frozenset({QuotaExceeded.__name__, "quota_too_small"})
+"""The causes of blocks by a quota."""
+
+_ADMISSION: Final[tuple[tuple[str, str, re.Pattern[str]], ...]] = (
+    ("namespace", "the namespace is being deleted", re.compile(r"because it is being terminated")),
+    (
+        "policy",
+        "the pod breaks a rule of the namespace",
+        re.compile(
+            r"violates PodSecurity |(?:maximum|minimum) \S+ usage per \S+ is|max limit to request ratio per "
+            r"|failed quota: .* must specify|ValidatingAdmissionPolicy '.* denied request"
+        ),
+    ),
+    (
+        "webhook",
+        "an admission webhook refuses the pod",
+        re.compile(r"admission webhook .* denied the request|image policy webhook backend denied"),
+    ),
+    (
+        "missing",
+        "the pod needs what is not there yet",
+        re.compile(
+            r"error looking up service account|no PriorityClass with name .* was found|RuntimeClass .* not found"
+            r"|status unknown for quota"
+        ),
+    ),
+)
+"""Causes that have no class of their own, by the words of the admission plugins in 1.34 to 1.37
+(`plugin/pkg/admission`: `namespace/lifecycle`, `security/podsecurity`, `limitranger`, `resourcequota`,
+`serviceaccount`, `priority`, `runtimeclass`, `imagepolicy`). Nearly all are a 403; a webhook chooses its code."""
+
+_NUMBERS: Final = re.compile(r"exceeded quota: .*?, requested: (\S*), used: \S*, limited: (\S*)")
+"""What a quota's refusal says of each of its resources that lacks room."""
 
 _MEANINGS: Final[tuple[tuple[type[ApiError], str], ...]] = (
     (QuotaExceeded, "the namespace has no room"),
     (Forbidden, "the API server does not allow it"),
     (Unauthorized, "the API server does not accept our credential"),
-    (NotFound, "the namespace does not exist"),
     (Invalid, "the manifest is invalid"),
     (BadRequest, "the request is refused"),
     (Altered, "the cluster makes other pods than are requested"),
+    (TooLarge, "the pod is larger than the API server takes"),
     (TooManyRequests, "the API server throttles our requests"),
     (Conflict, "the namespace's quota is being changed concurrently"),
     (Untrusted, "a certificate is not trusted"),
@@ -70,12 +106,10 @@ class CreationBlock:
 
         A namespace that is being deleted and one that is gone are the same block.
         """
-        meaning = next(meaning for kind, meaning in _MEANINGS if isinstance(error, kind))
-        if isinstance(error, Forbidden) and _TERMINATING in error.message:
-            return cls("namespace", f"the namespace is being deleted: {error}")
-        if isinstance(error, NotFound):
-            return cls("namespace", f"{meaning}: {error}")
-        name, (text, *_) = type(error).__name__, error.message.partition(", requested: ")
+        name, meaning = _kind(error)
+        if name == "namespace":
+            return cls(name, f"{meaning}: {error}")
+        text, *_ = error.message.partition(", requested: ")
         fields = ",".join(sorted({field for field, _ in error.causes})) if isinstance(error, Invalid) else ""
         return cls(
             name,
@@ -86,6 +120,37 @@ class CreationBlock:
     def is_same(self, other: CreationBlock | None) -> bool:
         """Whether this is the same block, perhaps with another message."""
         return other is not None and (self.cause, self.identity) == (other.cause, other.identity)
+
+
+def _kind(error: ApiError) -> tuple[str, str]:
+    """Return the cause of a block by this error, and what it means."""
+    if isinstance(error, NotFound):
+        return "namespace", "the namespace does not exist"
+    if isinstance(error, QuotaExceeded):
+        if _is_larger_than_quota(error.message):
+            return "quota_too_small", "one executor requests more than the whole quota of the namespace"
+    elif isinstance(error, Forbidden | BadRequest | Invalid):
+        for cause, meaning, words in _ADMISSION:
+            if words.search(error.message):
+                return cause, meaning
+    elif isinstance(error, Unavailable) and error.status and not lacks_server(error):
+        return type(error).__name__, "the API server fails to create the pod"
+    return type(error).__name__, next(meaning for kind, meaning in _MEANINGS if isinstance(error, kind))
+
+
+def _is_larger_than_quota(message: str) -> bool:
+    """Whether a single request is larger than the limit, so that no executor that ends makes room for it."""
+    if (found := _NUMBERS.search(message)) is None:
+        return False
+    requested, limits = (dict(_amounts(text)) for text in found.groups())
+    return any(amount > limits[name] for name, amount in requested.items() if name in limits)
+
+
+def _amounts(text: str) -> Iterator[tuple[str, Decimal]]:
+    for each in text.split(","):
+        name, _, value = each.rpartition("=")
+        if (amount := parse_quantity(value)) is not None:
+            yield name, amount
 
 
 def _next_try(error: ApiError, retry_at: datetime | None) -> str:

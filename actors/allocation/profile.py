@@ -14,8 +14,8 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from actors.allocation.creation_block import CreationBlock
-from actors.errors import AlreadyExists, ApiError, Cancelled, QuotaExceeded
+from actors.allocation.creation_block import QUOTA, CreationBlock
+from actors.errors import AlreadyExists, ApiError, Cancelled
 from actors.messages.internal import StartFailureCount
 from actors.runtime import Backoff, Moment, elapsed, later
 
@@ -192,7 +192,7 @@ class Profile:
     @property
     def lacks_quota(self) -> bool:
         """A full quota refuses its executors."""
-        return self.refusal is not None and self.refusal.cause == QuotaExceeded.__name__
+        return self.refusal is not None and self.refusal.cause in QUOTA
 
     def tries_quota(self, now: Moment) -> bool:
         """Whether a POST may show now if a quota is still full. One that hangs for other reasons does not count."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final, assert_never, get_args
+from typing import TYPE_CHECKING, Final, assert_never, cast, get_args
 
 from actors.errors import Refused
 from actors.messages import (
@@ -31,6 +31,7 @@ from actors.messages import (
     RetireExecutors,
     ScaleExecutors,
     StopBackend,
+    Suspected,
 )
 from actors.pods.ids import MAX_ID_DIGITS
 from actors.settings.durations import LONGEST
@@ -49,6 +50,8 @@ FROM_DRIVER: Final[frozenset[type]] = frozenset(get_args(FromDriver))
 _HIGHEST_ID: Final = 10**MAX_ID_DIGITS - 1
 
 _POLICIES: Final = ("newest", "oldest", "idle")
+
+_SUSPECTED: Final[tuple[str, ...]] = get_args(Suspected)
 
 _LONGEST_VALUE: Final = 60
 """Characters of a value that an error quotes: enough to recognise it, too few to fill a screen."""
@@ -96,9 +99,12 @@ def _checked(message: FromDriver, name: str, profiles: Collection[str]) -> FromD
             return HoldFleet(_grace(deadline, f"{name}.deadline"))
         case DecommissionExecutors(executor_ids):
             return DecommissionExecutors(_ids(executor_ids, f"{name}.executor_ids"))
+        case ExecutorDisconnected(executor_id, suspected):
+            return ExecutorDisconnected(
+                _id(executor_id, f"{name}.executor_id"), _suspected(suspected, f"{name}.suspected")
+            )
         case (
             RegisterExecutor(executor_id)
-            | ExecutorDisconnected(executor_id)
             | ExecutorDrained(executor_id)
             | ExecutorBusy(executor_id)
             | ExecutorIdle(executor_id)
@@ -139,6 +145,12 @@ def _victims(victims: object, field: str) -> Victims:
     if victims in _POLICIES:
         return victims
     raise Refused(f"{field} = {_shown(victims)}: must be one of {', '.join(map(repr, _POLICIES))}, or a function")
+
+
+def _suspected(suspected: object, field: str) -> Suspected | None:
+    if suspected is None or (isinstance(suspected, str) and suspected in _SUSPECTED):
+        return cast("Suspected | None", suspected)
+    raise Refused(f"{field} = {_shown(suspected)}: must be one of {', '.join(map(repr, _SUSPECTED))}, or None")
 
 
 def _ids(executor_ids: object, field: str) -> tuple[int, ...]:

@@ -31,13 +31,14 @@ from actors.messages import (
 from actors.text import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine
+    from collections.abc import Awaitable, Callable, Coroutine, Mapping
 
     from distributed import Scheduler
     from distributed.scheduler import WorkerState
 
     from actors.fleet.async_fleet import AsyncFleet
     from actors.fleet.stream import Event
+    from actors.messages import Suspected
 
 __all__ = ["TOPIC", "Link"]
 
@@ -52,6 +53,12 @@ meanwhile it never opens, and the scheduler would keep that worker."""
 
 DRAIN_RETRY: Final = 0.2
 """Seconds until a worker is drained again whose results no other worker could take: a new one may have connected."""
+
+
+_SUSPECTED: Final[Mapping[str, Suspected]] = {"check-worker-ttl": "hang", "handle-worker-cleanup": "network"}
+"""What follows from how the scheduler names its reason to remove a worker: it sent no heartbeat for
+`distributed.scheduler.worker-ttl`, though its kernel acknowledged what came, or Dask would have closed the connection
+within half a minute (`distributed.comm.timeouts.tcp`); or its connection was closed, which no hung process does."""
 
 
 class Link(SchedulerPlugin):
@@ -170,7 +177,7 @@ class Link(SchedulerPlugin):
         elif not by_app:
             self._acquit(keys)
         if executor_id in self._fleet.executors:
-            self._fleet.disconnected(executor_id)
+            self._fleet.disconnected(executor_id, _suspected(str(removal.get("stimulus_id"))))
 
     async def before_close(self) -> None:
         """Stop the fleet."""
@@ -306,6 +313,10 @@ class Link(SchedulerPlugin):
                 self._removed(executor_id, by_app=False)
             elif alive[executor_id].state is ExecutorState.TERMINATING:
                 self._drain_soon(executor_id)
+
+
+def _suspected(stimulus_id: str) -> Suspected | None:
+    return next((why for name, why in _SUSPECTED.items() if stimulus_id.startswith(name)), None)
 
 
 def _last_removal(scheduler: Scheduler, worker: str) -> dict[str, Any]:

@@ -286,10 +286,10 @@ class Executors:
 
     def _disconnect(self, message: ExecutorDisconnected) -> None:
         now = self._clock.monotonic()
-        ledger = self._state.ledger.disconnected(message.executor_id, now)
+        ledger = self._state.ledger.disconnected(message.executor_id, now, message.suspected)
         if ledger is not None:
             self._state.ledger = ledger
-            self._children[LIFECYCLE].tell(ConnectionLost(message.executor_id, now))
+            self._children[LIFECYCLE].tell(ConnectionLost(message.executor_id, now, message.suspected))
 
     def _active_ids(self, _: GetExecutorIds) -> tuple[int, ...]:
         ledger = self._state.ledger

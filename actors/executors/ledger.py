@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from datetime import datetime
 
-    from actors.messages import ToDriver
+    from actors.messages import Suspected, ToDriver
     from actors.messages.internal import ExecutorKilled
     from actors.pods.pod import Pod
     from actors.pods.state import PodState
@@ -246,17 +246,22 @@ class Ledger(msgspec.Struct, frozen=True):
         entry = self.current(executor_id)
         if entry is None or entry.scaled_down:
             return None
-        return self._with(structs.replace(entry, registered_at=now, active=True, disconnected_at=None))
+        connected = structs.replace(entry, registered_at=now, active=True, disconnected_at=None, suspected=None)
+        return self._with(connected)
 
-    def disconnected(self, executor_id: int, now: Moment) -> Ledger | None:
+    def disconnected(self, executor_id: int, now: Moment, suspected: Suspected | None = None) -> Ledger | None:
         """An executor's connection is lost: it is inactive. None if it is unknown or has ended."""
         entry = self.current(executor_id)
         if entry is None:
             return None
-        since = _first(entry.disconnected_at, now)
-        return self._with(
-            structs.replace(entry, active=False, disconnected_at=since, disconnects=entry.disconnects + 1)
+        lost = structs.replace(
+            entry,
+            active=False,
+            disconnected_at=_first(entry.disconnected_at, now),
+            suspected=suspected or entry.suspected,
+            disconnects=entry.disconnects + 1,
         )
+        return self._with(lost)
 
     def forgotten(self, before: Moment) -> Ledger:
         """Drop this driver's executors that ended before a moment: their ids are known by their numbers.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from actors.fleet.stream import Event, EventBuffer
     from actors.kube.api import PodApi
-    from actors.messages import Executor, FleetStatus, Victims
+    from actors.messages import Executor, FleetStatus, Suspected, Victims
     from actors.metrics.counts import Metrics, Traces
     from actors.runtime import ActorSystem
     from actors.settings import Settings
@@ -187,9 +187,15 @@ class AsyncFleet:
         """Return whether an executor must be refused if it connects; see `Fleet.is_excluded`."""
         return await run_async(self._door.is_excluded(executor_id), self._door.system)
 
-    def disconnected(self, executor_id: int) -> None:
-        """Note that an executor's connection is lost. Its pod's events will say why."""
-        self._door.disconnected(executor_id)
+    def disconnected(self, executor_id: int, suspected: Suspected | None = None) -> None:
+        """Note that an executor's connection is lost. Its pod's events will say why.
+
+        Args:
+            executor_id: of the executor.
+            suspected: "hang" or "network", if the program knows; None: the fleet compares it with the others, see
+                `ExecutorDisconnected`.
+        """
+        self._door.disconnected(executor_id, suspected)
 
     def annotate(self, executor_id: int, /, **columns: object) -> None:
         """Show columns of the program's own for an executor on the page; see `Fleet.annotate`."""

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from actors.fleet.callbacks import Calls
     from actors.fleet.waiting import Steps
     from actors.kube.api import PodApi
-    from actors.messages import Executor, FromDriver, Question, Victims
+    from actors.messages import Executor, FromDriver, Question, Suspected, Victims
     from actors.metrics.counts import Metrics, Traces
     from actors.page.plan import PagePlan
 
@@ -489,9 +489,9 @@ class Door:
             self.view.register(executor_id)
         return accepted
 
-    def disconnected(self, executor_id: int) -> None:
+    def disconnected(self, executor_id: int, suspected: Suspected | None) -> None:
         """Note that an executor's connection is lost."""
-        self.tell(ExecutorDisconnected(executor_id))
+        self.tell(ExecutorDisconnected(executor_id, suspected))
         self.view.unregister(executor_id)
 
     def mark(self, executor_id: int, *, busy: bool) -> None:
@@ -533,7 +533,8 @@ class Door:
         limit = duration("timeout", timeout)
         now = self.system.clock.monotonic
         end = None if limit is None else later(now(), limit)
-        wanted, known = 0, object()
+        wanted: dict[str, int] = {}
+        known, said = object(), set[object]()
         while True:
             change = self.view.change  # before all that is judged by it
             if goal.is_reached(self.view):
@@ -543,13 +544,17 @@ class Door:
             if known is not self._targets_change:
                 known = self._targets_change
                 targets = (yield from self.status()).profiles
-                wanted = sum(targets[name].target for name in goal.profiles if name in targets)
+                wanted = {name: targets[name].target for name in goal.profiles if name in targets}
             waits = [goal.check(self.view, wanted, now())]
             if limit is not None and end is not None:
                 if now() >= end:
-                    alive = (yield from self._alive()) if goal.is_gated(self.view) else ()
+                    alive = (yield from self._alive()) if goal.needs_news(self.view) else ()
                     raise goal.timed_out(self.view, limit, alive)
                 waits.append(elapsed(now(), end))
+            for same, words in goal.held_up(self.view).items():
+                if same not in said:
+                    said.add(same)
+                    logger.warning("waiting for executors, held up: app_id=%s cause=%s", self.app_id, words)
             pause = min((wait for wait in waits if wait is not None), default=None)
             pause = None if pause is None else max(pause, SHORTEST)
             yield Pause(partial(self.view.has_changed, change), self.view, pause)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from actors.fleet.stream import Event, EventBuffer
     from actors.kube.api import PodApi
-    from actors.messages import Executor, FleetStatus, Victims
+    from actors.messages import Executor, FleetStatus, Suspected, Victims
     from actors.metrics.counts import Metrics, Traces
     from actors.runtime import ActorSystem
     from actors.settings import Settings
@@ -207,8 +207,8 @@ class Fleet:
             timeout: how long to wait; None: without limit.
 
         Raises:
-            Unreachable: it cannot come true, in the words of the pods or of the API: the image cannot be pulled, the
-                API refuses the pods, fewer executors are wanted.
+            Unreachable: it cannot come true, in the words of the pods or of the API: there is no such image, the API
+                refuses the pods, fewer executors are wanted. What may heal by itself is logged, and waited for.
             WaitTimeout: the time is over; the message says what holds the executors up. It is a `TimeoutError`.
             FleetEnded: the fleet has ended.
         """
@@ -267,9 +267,15 @@ class Fleet:
         """Return whether an executor must be refused if it connects: it has ended, or is unknown or not wanted."""
         return run(self._door.is_excluded(executor_id), self._door.system)
 
-    def disconnected(self, executor_id: int) -> None:
-        """Note that an executor's connection is lost. Its pod's events will say why."""
-        self._door.disconnected(executor_id)
+    def disconnected(self, executor_id: int, suspected: Suspected | None = None) -> None:
+        """Note that an executor's connection is lost. Its pod's events will say why.
+
+        Args:
+            executor_id: of the executor.
+            suspected: "hang" or "network", if the program knows; None: the fleet compares it with the others, see
+                `ExecutorDisconnected`.
+        """
+        self._door.disconnected(executor_id, suspected)
 
     def annotate(self, executor_id: int, /, **columns: object) -> None:
         """Show columns of the program's own for an executor on the page, such as `stage=3`. None clears one."""

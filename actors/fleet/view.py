@@ -30,6 +30,7 @@ from actors.messages import (
 )
 from actors.messages.executor import ENDED_KEPT
 from actors.pods.pod import restarts
+from actors.pods.stuck import outlook
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -39,11 +40,21 @@ if TYPE_CHECKING:
     from actors.page.feed import Page
     from actors.pods.loss import LossReason
     from actors.pods.pod import Pod
+    from actors.pods.stuck import Outlook
     from actors.runtime import Address, Clock, Moment
 
-__all__ = ["FleetView", "Record"]
+__all__ = ["Block", "FleetView", "Record"]
 
 NOTHING: Final[Mapping[int, Executor]] = MappingProxyType({})
+
+
+class Block(NamedTuple):
+    """Why no executors of a profile can be created."""
+
+    by: str
+    """See `AllocationBlocked.blocked_by`."""
+    cause: str
+    since: Moment
 
 
 class Record(NamedTuple):
@@ -57,8 +68,8 @@ class Record(NamedTuple):
     """Unless the pod says it, as `ip`."""
     ip: str | None = None
     reason: str | None = None
-    stuck: str | None = None
-    """The API's reason why its pod is stuck."""
+    stuck: Outlook | None = None
+    """What waiting may help, if its pod is stuck."""
     stuck_since: Moment = 0.0
     """When that was reported."""
     loss: LossReason | None = None
@@ -98,7 +109,7 @@ class FleetView(Waitable):
         """The records of pending executors that are stuck: few, while a wait looks at them after each event."""
         self.registered: set[int] = set()
         """Executors that the driver has registered; the door's callers add and remove them."""
-        self.blocked: dict[str, AllocationBlocked] = {}
+        self.blocked: dict[str, Block] = {}
         """Why creation is blocked, by profile."""
         self.failed: str | None = None
         """Why the fleet creates no executors any more, until a target is set."""
@@ -212,7 +223,9 @@ class FleetView(Waitable):
         self.failed = event.cause
 
     def _blocked(self, event: AllocationBlocked) -> None:
-        self.blocked[event.profile] = event
+        by, earlier = event.blocked_by or "", self.blocked.get(event.profile)
+        since = self._clock.monotonic() if earlier is None or earlier.by != by else earlier.since
+        self.blocked[event.profile] = Block(by, event.cause, since)
 
     def _unblocked(self, event: AllocationUnblocked) -> None:
         self.blocked.pop(event.profile, None)
@@ -242,7 +255,8 @@ class FleetView(Waitable):
         old = self.records.get(event.executor_id)
         if old is not None:
             said = f"{event.reason}: {event.message}" if event.message else event.reason
-            record = old._replace(reason=said, stuck=event.reason, stuck_since=self._clock.monotonic())
+            hope = outlook(event.reason, event.message)
+            record = old._replace(reason=said, stuck=hope, stuck_since=self._clock.monotonic())
             self._set(event.executor_id, old, record)
 
     def _removed(self, event: ExecutorRemoved) -> None:

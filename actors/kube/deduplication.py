@@ -35,6 +35,7 @@ from actors.pods.pod import (
     PodStatus,
     Time,
     ends,
+    is_telling,
 )
 
 if TYPE_CHECKING:
@@ -427,6 +428,6 @@ def _status(found: ApiStatus | None) -> PodStatus | None:
         return None
     telling: tuple[Condition, ...] | None = None
     for each in found.conditions or ():  # nearly always none is
-        if (kind := each.type) in RELEVANT_CONDITIONS and RELEVANT_CONDITIONS[kind] != each.status:
+        if each.type in RELEVANT_CONDITIONS and is_telling(each):
             telling = (*(telling or ()), each)
     return found.with_conditions(telling)

@@ -20,6 +20,7 @@ from actors.errors import (
     Invalid,
     NotFound,
     QuotaExceeded,
+    TooLarge,
     TooManyRequests,
     Unauthorized,
     Unavailable,
@@ -29,6 +30,10 @@ __all__ = ["error_from_status", "wait_of"]
 
 _QUOTA_WORDS: Final = "exceeded quota"
 """A quota refusal has no reason of its own: it is a 403 Forbidden whose message contains this."""
+
+_TOO_LARGE: Final = ("etcdserver: request is too large", "trying to send message larger than max")
+"""How etcd refuses an object of more than 1.5 MiB, and the server's own client of etcd one of more than 2 MiB. Both
+come as a 500 without a reason. Other refusals with `ResourceExhausted` pass: etcd is full, or has too many requests."""
 
 _UID_FIELD: Final = "metadata.uid"
 """A PATCH with another object's UID is refused with 422, as a change of an immutable field. A DELETE gets 409 for the
@@ -45,6 +50,7 @@ _BY_CODE: Final[Mapping[int, type[ApiError]]] = {
     408: Unavailable,  # from a proxy: the request was too slow, and not carried out
     409: Conflict,
     410: Gone,
+    413: TooLarge,
     422: Invalid,
     429: TooManyRequests,
 }
@@ -84,6 +90,8 @@ def _class_of(code: int, reason: str, message: str, causes: tuple[tuple[str, str
         return QuotaExceeded
     if code == 422 and {field for field, _ in causes} == {_UID_FIELD}:
         return Conflict
+    if code == 500 and any(words in message for words in _TOO_LARGE):
+        return TooLarge
     if code >= 500:
         return Unavailable
     return _BY_CODE.get(code, ApiError)

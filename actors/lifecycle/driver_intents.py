@@ -1,4 +1,4 @@
-"""DriverIntents: which executors the driver has killed, decommissioned, disconnected or scaled down. Pure.
+"""DriverIntents: which executors the driver has killed, drained, decommissioned or scaled down. Pure.
 
 From this follow the loss reason of an executor, the labels of its pod, and when it is deleted.
 """
@@ -6,16 +6,13 @@ From this follow the loss reason of an executor, the labels of its pod, and when
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
 from actors.messages.internal import LabelPod
 from actors.pods.loss import SCALED_DOWN, RequestedEnd
-from actors.runtime import elapsed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
-    from datetime import timedelta
 
     from actors.messages.internal import ExecutorKilled, LedgerEntry
     from actors.pods.pod import Pod
@@ -53,8 +50,6 @@ class DriverIntents:
         """Killed executors that were observed alive after that."""
         self._drained: set[int] = set()
         self._decommissioned: set[int] = set()
-        self._disconnected: dict[int, Moment] = {}
-        """Since when an executor is disconnected, the earliest first."""
         self._scaled_down: dict[str, bool] = {}
         """UIDs of pending pods that the Allocator deletes as excess; true if the last full sync did not have it."""
 
@@ -62,15 +57,13 @@ class DriverIntents:
 
     def load(self, entries: Iterable[LedgerEntry]) -> None:
         """Restore the intents from the ledger's live executors."""
-        for entry in sorted(entries, key=lambda entry: entry.disconnected_at or 0.0):
+        for entry in entries:
             if entry.killed is not None:
                 self._killed[entry.executor_id] = entry.killed
             if entry.drained:
                 self._drained.add(entry.executor_id)
             if entry.decommissioned:
                 self._decommissioned.add(entry.executor_id)
-            if entry.disconnected_at is not None:
-                self._disconnected[entry.executor_id] = entry.disconnected_at
             if entry.scaled_down and entry.uid is not None:
                 self.scale_down([entry.uid])
 
@@ -95,14 +88,6 @@ class DriverIntents:
         """Record that the driver decommissioned an executor."""
         self._decommissioned.add(executor_id)
 
-    def disconnected(self, executor_id: int, at: Moment) -> None:
-        """Record that an executor disconnected. Only the first time counts."""
-        self._disconnected.setdefault(executor_id, at)
-
-    def connected(self, executor_id: int) -> None:
-        """Record that an executor is connected."""
-        self._disconnected.pop(executor_id, None)
-
     def scale_down(self, uids: Iterable[str]) -> None:
         """Record that the Allocator deletes these pods, if they have not changed meanwhile."""
         self._scaled_down.update(dict.fromkeys(uids, False))
@@ -113,7 +98,6 @@ class DriverIntents:
         self._outlived.discard(executor_id)
         self._drained.discard(executor_id)
         self._decommissioned.discard(executor_id)
-        self._disconnected.pop(executor_id, None)
         self._labelled.pop(executor_id, None)
 
     def forget_pod(self, uid: str) -> None:
@@ -143,6 +127,10 @@ class DriverIntents:
             )
         return RequestedEnd(SCALED_DOWN) if uid in self._scaled_down else None
 
+    def is_killed(self, executor_id: int) -> bool:
+        """Return whether the driver killed this executor."""
+        return executor_id in self._killed
+
     def is_decommissioned(self, executor_id: int) -> bool:
         """Return whether the driver decommissioned this executor."""
         return executor_id in self._decommissioned
@@ -151,11 +139,6 @@ class DriverIntents:
         """Yield the executors that must end now: killed ones whose grace period is over, and drained ones."""
         yield from (executor_id for executor_id, killed in self._killed.items() if killed.delete_at <= now)
         yield from self._drained
-
-    def lost(self, now: Moment, timeout: timedelta) -> list[int]:
-        """Return the executors that have been disconnected for `timeout`, without killed ones, which end anyway."""
-        overdue = takewhile(lambda item: elapsed(item[1], now) >= timeout, self._disconnected.items())
-        return [executor_id for executor_id, _ in overdue if executor_id not in self._killed]
 
     def label(self, executor_id: int, pod: Pod, now: Moment) -> LabelPod | None:
         """Return the labels that the pod lacks, None if there are none or the same were requested last."""

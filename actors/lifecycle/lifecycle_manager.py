@@ -15,6 +15,7 @@ from cachetools import TTLCache
 
 from actors.lifecycle.adoption import Adoption
 from actors.lifecycle.cleanup import Cleanup
+from actors.lifecycle.connections import Connections, judged
 from actors.lifecycle.driver_intents import DECOMMISSIONED, DriverIntents
 from actors.lifecycle.pending_pods import PendingPods
 from actors.lifecycle.reported_ends import ReportedEnds
@@ -51,9 +52,10 @@ from actors.runtime import Actor, Address, Context, Moment, elapsed
 from actors.text import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from actors.kube.api import Manifest
+    from actors.lifecycle.connections import Lost
     from actors.pods.snapshot import Ended, PodsSnapshot
     from actors.pods.stuck import Stuck
     from actors.settings.model import Settings
@@ -122,6 +124,7 @@ class LifecycleManager(Actor):
         """The serial of the `TakeOver` that waits for the first full sync."""
         self._executors: dict[int, _Executor] = {}
         self._intents = DriverIntents(self._settings)
+        self._connections = Connections()
         self._pending = PendingPods(self._settings.stuck_timeout)
         self._cleanup = Cleanup(self._settings, settings.draining)
         ttl, timer = self._settings.removed_executors_ttl, self.clock.monotonic
@@ -149,16 +152,16 @@ class LifecycleManager(Actor):
                 pass  # the Backend sent it before it received our report
             case ExecutorRegistered(executor_id, at):
                 self._executors.setdefault(executor_id, _Executor(since=at)).registered_at = at
-                self._intents.connected(executor_id)
+                self._connections.connect(executor_id, at)
             case ExecutorKilled(executor_id):
                 self._intents.kill(message)
                 self._label(executor_id, self.clock.monotonic())
             case ExecutorDecommissioned(executor_id):
                 self._intents.decommission(executor_id)
                 self._label(executor_id, self.clock.monotonic())
-            case ConnectionLost(executor_id, at):
-                logger.debug("executor disconnected: executor=%d", executor_id)
-                self._intents.disconnected(executor_id, at)
+            case ConnectionLost(executor_id, at, suspected):
+                logger.debug("executor disconnected: executor=%d suspected=%s", executor_id, suspected)
+                self._connections.lose(executor_id, at, suspected)
             case DrainEnded(executor_id):
                 self._drained(executor_id)
             case ExecutorsScaledDown(pods):
@@ -189,6 +192,7 @@ class LifecycleManager(Actor):
             else:
                 live.append(entry)
         self._intents.load(live)
+        self._connections.load(live)
         for entry in live:
             since = entry.notified_at if entry.notified_at is not None else entry.registered_at
             if since is None and entry.uid is not None:  # the Allocator has observed its pod, and we reported nothing
@@ -388,6 +392,7 @@ class LifecycleManager(Actor):
         self._pending.forget(executor_id)
         self._adoption.forget(executor_id)
         self._intents.forget(executor_id)
+        self._connections.forget(executor_id)
 
     def _remove(
         self, executor_id: int, uid: str | None, reason: LossReason, pod: Pod | None, *, visible: bool = False
@@ -442,14 +447,29 @@ class LifecycleManager(Actor):
 
     def _remove_disconnected(self, now: Moment) -> None:
         """Remove executors that have been disconnected for too long: they are useless, even if their pods run."""
-        for executor_id in self._intents.lost(now, self._settings.disconnect_timeout):
+        overdue: list[tuple[int, Lost, str, PodState]] = []
+        for executor_id, lost in self._connections.overdue(now, self._settings.disconnect_timeout):
             known, state = self._executors.get(executor_id), self._states.get(executor_id)
             if known is None or state is None or known.uid != state.pod.uid or isinstance(state, PodTerminating):
                 continue  # not observed yet, terminating, or gone from the snapshot: its end will be reported
-            logger.info("executor removed, disconnected for too long: executor=%d", executor_id)
+            if not self._intents.is_killed(executor_id):  # a killed one ends anyway
+                overdue.append((executor_id, lost, known.uid, state))
+        if not overdue:
+            return
+        peers = self._connections.peers(now, self._settings.disconnect_timeout, self._running())
+        for executor_id, lost, uid, state in overdue:
+            hung, why = judged(lost, state, peers, now)
+            logger.info("executor removed, disconnected for too long: executor=%d hung=%s", executor_id, hung)
+            self._connections.give_up(executor_id, state.pod.node)
             self._cleanup.remove(executor_id, now)
-            reason = disconnected(executor_id, state.pod, self._rules)
-            self._remove(executor_id, known.uid, reason, state.pod, visible=True)
+            reason = disconnected(executor_id, state.pod, self._rules, hung=hung, why=why)
+            self._remove(executor_id, uid, reason, state.pod, visible=True)
+
+    def _running(self) -> Iterator[tuple[int, PodState]]:
+        """Yield the executors that run, without killed ones."""
+        for executor_id, state in self._states.items():
+            if isinstance(state, PodRunning) and not self._intents.is_killed(executor_id):
+                yield executor_id, state
 
     def _report_lost_nodes(self, now: Moment) -> None:
         """Report executors whose pods outlive their grace period: their nodes no longer respond."""

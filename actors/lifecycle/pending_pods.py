@@ -101,8 +101,14 @@ class PendingPods:
                 yield executor_id, self._pods[executor_id], unreported
 
     def _unless_reported(self, executor_id: int, stuck: Stuck | None) -> Stuck | None:
-        """Each cause is reported once: `ErrImagePull` and `ImagePullBackOff` alternate."""
-        if stuck is None or stuck.kind in self._reported.get(executor_id, ()):
+        """Each cause is reported once: `ErrImagePull` and `ImagePullBackOff` alternate.
+
+        Some kubelets give the registry's words with the first of them only.
+        """
+        reported = self._reported.get(executor_id, set())
+        if stuck is None or stuck.kind in reported:
+            return None
+        if stuck.kind is StuckKind.IMAGE and StuckKind.REFUSED in reported:
             return None
         self._reported.setdefault(executor_id, set()).add(stuck.kind)
         return stuck

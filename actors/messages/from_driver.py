@@ -34,6 +34,7 @@ __all__ = [
     "ScaleExecutors",
     "StopBackend",
     "SupportsLessThan",
+    "Suspected",
     "Victims",
 ]
 
@@ -210,11 +211,25 @@ class RegisterExecutor(Question[bool]):
     executor_id: int
 
 
+Suspected: TypeAlias = Literal["hang", "network"]
+"""Why a driver thinks that an executor stays away. See `ExecutorDisconnected`."""
+
+
 @dataclass(frozen=True, slots=True)
 class ExecutorDisconnected(Question[None]):
-    """This executor's connection is lost. It is inactive until its pod's events say why it ended."""
+    """This executor's connection is lost. It is inactive until its pod's events say why it ended.
+
+    If it does not register again within `executor.disconnect_timeout` and its pod is alive, it is removed: as `HUNG`,
+    which counts against the application, or as `DISCONNECTED`. What the driver suspects decides, and may be sent later,
+    in another message.
+
+    - "hang": the executor can be reached, and its process does not answer.
+    - "network": its process may be well. Its connection was cut, or it has closed the connection itself.
+    - None: the fleet compares it with the others. It hung if they stay connected.
+    """
 
     executor_id: int
+    suspected: Suspected | None = None
 
 
 @dataclass(frozen=True, slots=True)

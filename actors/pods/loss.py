@@ -121,13 +121,17 @@ def explain(
     return _reason(kind, _message(subject, state, kind, code, end, waited=waited), code)
 
 
-def disconnected(executor_id: int, pod: Pod, rules: PodRules) -> LossReason:
-    """Return the reason of an executor that was disconnected for too long while its pod is alive."""
+def disconnected(executor_id: int, pod: Pod, rules: PodRules, *, hung: bool, why: str) -> LossReason:
+    """Return the reason of an executor that was disconnected for too long while its pod is alive.
+
+    `why` says from what follows whether it hung.
+    """
+    kind, headline = (LossKind.HUNG, "hung: it ") if hung else (LossKind.DISCONNECTED, "")
     message = (
-        f"executor {executor_id} (pod {pod.name}) was disconnected from the driver for too long: "
+        f"executor {executor_id} (pod {pod.name}) {headline}was disconnected from the driver for too long, and {why}; "
         f"its pod is alive and is deleted{_containers(pod)}"
     )
-    return _reason(LossKind.DISCONNECTED, message, _exit_code(first_end(pod, rules)))
+    return _reason(kind, message, _exit_code(first_end(pod, rules)))
 
 
 def missing(

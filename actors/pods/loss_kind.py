@@ -62,13 +62,18 @@ class LossKind(StrEnum):
     MISSING = "MISSING"
     """The cluster has no pod of it and reported no end."""
     DISCONNECTED = "DISCONNECTED"
-    """It was disconnected from the driver for too long while its pod was alive."""
+    """It was disconnected from the driver for too long while its pod was alive, perhaps by the network."""
+    HUNG = "HUNG"
+    """It was disconnected from the driver for too long while its pod was alive, and the network was not the cause."""
     RELEASED = "RELEASED"
     """Somebody changed its labels: the pod is alive, but no longer part of the fleet."""
 
 
-CAUSED_BY_APP: Final = frozenset({LossKind.EXITED, LossKind.OOM_KILLED, LossKind.STORAGE_EXCEEDED})
-"""The kinds that the application caused. Only these should count against retries of its work."""
+CAUSED_BY_APP: Final = frozenset({LossKind.EXITED, LossKind.OOM_KILLED, LossKind.STORAGE_EXCEEDED, LossKind.HUNG})
+"""The kinds that the application caused. Only these should count against retries of its work.
+
+A hang is one of them: otherwise work that freezes executors would be given to one after the other, for ever.
+"""
 
 BY_KUBELET: Final = "TerminationByKubelet"
 """The reason of a `DisruptionTarget` that a kubelet sets. The pod's own reason says more."""

@@ -59,6 +59,8 @@ __all__ = [
     "held_since",
     "init_statuses",
     "is_selected",
+    "is_telling",
+    "node_answers",
     "restarts",
     "time_of",
 ]
@@ -83,9 +85,15 @@ DEFAULT_PROFILE: Final = "default"
 RELEVANT_CONDITIONS: Final[Mapping[str, str]] = {
     "DisruptionTarget": "False",
     "PodScheduled": "True",
+    "Ready": "True",
     "TerminationTarget": "False",
 }
 """The conditions that matter for an executor's pod, each with the status in which it has no meaning."""
+
+_READY: Final = "Ready"
+"""The condition that matters only without a reason. A kubelet always says why a pod is not ready; the node lifecycle
+controller does not, and sets it for all pods of a node that has not answered for 40 to 50 seconds (`MarkPodsNotReady`
+in `pkg/controller/util/node/controller_utils.go`)."""
 
 _LONGEST_STEP: Final = 3
 """Digits: no `on_oom` has a thousand steps."""
@@ -371,6 +379,22 @@ def container_statuses(pod: Pod) -> tuple[ContainerStatus, ...]:
 def init_statuses(pod: Pod) -> tuple[ContainerStatus, ...]:
     """Return `status.initContainerStatuses`, empty if it is missing. Native sidecars are among them."""
     return (pod.status.init_container_statuses if pod.status else None) or ()
+
+
+def is_telling(condition: Condition) -> bool:
+    """Return whether a condition says something on which a decision depends."""
+    kind = condition.type
+    return (
+        kind in RELEVANT_CONDITIONS
+        and RELEVANT_CONDITIONS[kind] != condition.status
+        and not (kind == _READY and condition.reason)
+    )
+
+
+def node_answers(pod: Pod) -> bool:
+    """Return whether no controller has noticed that the pod's node does not answer."""
+    conditions = (pod.status.conditions if pod.status else None) or ()
+    return not any(each.type == _READY and is_telling(each) for each in conditions)
 
 
 def restarts(pod: Pod) -> int:

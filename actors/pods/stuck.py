@@ -5,6 +5,7 @@ A pod is stuck if its own status has such a reason. `does_not_start` is for pods
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final
@@ -19,12 +20,14 @@ if TYPE_CHECKING:
     from actors.pods.pod import ContainerStatus, WaitingState
 
 __all__ = [
+    "Outlook",
     "Stuck",
     "StuckKind",
     "crashes_in_place",
     "does_not_start",
     "is_gated",
     "never_heals",
+    "outlook",
     "why_gated",
     "why_stuck",
 ]
@@ -35,6 +38,8 @@ class StuckKind(Enum):
 
     IMAGE = "image"
     """Its image cannot be pulled, or its name is wrong."""
+    REFUSED = "refused image"
+    """Its image is not there, or whoever has it does not give it."""
     CONFIG = "config"
     """The kubelet cannot create its container: a missing secret, a command that does not exist."""
     INIT = "init container"
@@ -47,6 +52,17 @@ class StuckKind(Enum):
     """It has a node, does not start and has no reason, for example if a volume cannot be mounted."""
 
 
+class Outlook(Enum):
+    """What waiting may help."""
+
+    HEALS = "heals"
+    """The kubelet tries again, and may succeed once something else has come: a secret, a registry, a node."""
+    REFUSED = "refused"
+    """The kubelet tries again, but has got a plain no, which usually a person changes: there is no such image."""
+    NEVER = "never"
+    """The pod itself is wrong, and so are all that are made like it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Stuck:
     """Why a pod is stuck."""
@@ -57,7 +73,7 @@ class Stuck:
     message: str
     """The container's name and the API's message, which may be empty."""
     heals: bool
-    """The same pod may still start, once there is an image, a node or a secret."""
+    """The same pod may still start, once there is an image, a node or a secret. Else only a new one can."""
     since: datetime | None = None
     """Since when, if the API has it."""
 
@@ -88,8 +104,22 @@ CRASHES: Final = 2
 GATED: Final = "Scheduling is blocked due to non-empty scheduling gates"
 """What the API server itself says of a pod with gates; it says no more than the gates do."""
 
-NEVER_HEAL: Final = frozenset({"CreateContainerConfigError", "ErrImageNeverPull", "InvalidImageName"})
-"""Reasons that lie in the pod itself or on its node, and do not change."""
+NEVER_PULLED: Final = "ErrImageNeverPull"
+"""Its node lacks the image, and the pod forbids to pull it. A new pod may get another node."""
+
+_WRONG: Final = re.compile(r"runAsNonRoot|breaks non-root policy|no command specified")
+"""What a kubelet says if the container contradicts itself or its image (`pkg/kubelet/kuberuntime/security_context.go`),
+and containerd and CRI-O of an image without a command."""
+
+_NOT_GIVEN: Final = re.compile(
+    r"not found|manifest unknown|name unknown|repository does not exist|no match for platform"
+    r"|unauthorized|authentication required|authorization failed|no basic auth credentials"
+    r"|\bdenied\b|forbidden",
+    re.IGNORECASE,
+)
+"""How registries refuse an image, as containerd and CRI-O pass it on: the codes `MANIFEST_UNKNOWN`, `NAME_UNKNOWN`,
+`UNAUTHORIZED` and `DENIED` of the OCI distribution specification, and the words of the HTTP status. A registry that is
+away has others: `dial tcp`, `i/o timeout`, `no such host`, `connection refused`, `EOF`, `503 Service Unavailable`."""
 
 
 def why_stuck(pod: Pod) -> Stuck | None:
@@ -103,8 +133,29 @@ def why_stuck(pod: Pod) -> Stuck | None:
         reason = waiting.reason or ""
         if (kind := KINDS.get(reason)) is not None:
             message = f"{container.name}: {waiting.message}" if waiting.message else container.name
-            return Stuck(kind, reason, one_line(message), heals=reason not in NEVER_HEAL)
+            hope = outlook(reason, waiting.message or "")
+            if kind is StuckKind.IMAGE and hope is Outlook.REFUSED:
+                kind = StuckKind.REFUSED
+            heals = hope is not Outlook.NEVER and reason != NEVER_PULLED
+            return Stuck(kind, reason, one_line(message), heals=heals)
     return next(_crash_loops(pod), None) or _unschedulable(pod)
+
+
+def outlook(reason: str, message: str) -> Outlook:
+    """Return what waiting may help a pod that is stuck for this reason, in these words of the API.
+
+    What nobody can know heals: an `ImagePullBackOff` of a kubelet that does not repeat the registry's words.
+    """
+    if reason == "InvalidImageName":
+        return Outlook.NEVER
+    if reason in {NEVER_PULLED, "SignatureValidationFailed"}:
+        return Outlook.REFUSED
+    kind = KINDS.get(reason)
+    if kind is StuckKind.IMAGE and _NOT_GIVEN.search(message):
+        return Outlook.REFUSED
+    if kind is StuckKind.CONFIG and _WRONG.search(message):
+        return Outlook.NEVER
+    return Outlook.HEALS
 
 
 def crashes_in_place(pod: Pod) -> bool:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from actors.allocation.creation_block import CreationBlock
 from actors.errors import (
     AlreadyExists,
     ApiError,
@@ -17,6 +18,7 @@ from actors.errors import (
     Invalid,
     NotFound,
     QuotaExceeded,
+    TooLarge,
     Unavailable,
 )
 from actors.kube import DeleteOptions
@@ -88,6 +90,31 @@ def test_a_pod_over_the_quota_is_answered_by_quota_exceeded(cluster: Cluster, ap
     assert type(error) is QuotaExceeded
     assert (error.status, error.reason) == (403, "Forbidden")
     assert "exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1" in error.message
+
+
+def test_a_pod_larger_than_the_whole_quota_is_answered_with_what_it_requests_and_the_limit(
+    cluster: Cluster, api: Asking
+) -> None:
+    cluster.allow_pods(api.api.namespace, 0)
+    error = api.create(manifest("a"))
+    assert type(error) is QuotaExceeded
+    assert CreationBlock.of(error).cause == "quota_too_small"
+
+
+@pytest.mark.parametrize(
+    ("size", "words"),
+    [
+        (1.7, "etcdserver: request is too large"),
+        (2.3, "code = ResourceExhausted desc = trying to send message larger than max"),
+    ],
+)
+def test_a_pod_that_is_too_large_is_answered_by_too_large(api: Asking, size: float, words: str) -> None:
+    pod = manifest("a")
+    pod["spec"]["containers"][0]["env"] = [{"name": "TEXT", "value": "x" * int(size * 2**20)}]
+    error = api.create(pod)
+    assert type(error) is TooLarge
+    assert (error.status, words in error.message) == (500, True)
+    assert type(api.get("a")) is NotFound
 
 
 # ── Reading ──────────────────────────────────────────────────────────────────────────────────────────────────────────

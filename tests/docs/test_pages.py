@@ -151,6 +151,19 @@ def test_every_kind_of_loss_is_explained_and_whether_the_application_caused_it()
     assert rows == [(kind.name, "yes" if kind in CAUSED_BY_APP else "no") for kind in LossKind]
 
 
+@pytest.mark.parametrize(
+    ("file", "kinds"),
+    [
+        ("actors/page/static/words.js", r"BY_APP = new Set\(\[(.+)\]\)"),
+        ("config/prometheus/alerts.yaml", r'removed_total\{kind=~"(.+?)"\}'),
+        ("config/prometheus/dashboard.json", r"Only (.+) are the application's doing"),
+    ],
+)
+def test_whoever_names_the_kinds_that_the_application_causes_names_them_all(file: str, kinds: str) -> None:
+    [named] = re.findall(kinds, read(file))
+    assert set(re.findall(r"[A-Z_]{2,}", named)) == CAUSED_BY_APP
+
+
 COMMANDS = (
     *("run", "local", "config", "list", "status", "describe", "events", "logs", "cleanup"),
     *("scale", "retire", "kill", "hold", "resume"),

@@ -17,7 +17,7 @@ import pytest
 pytest.importorskip("distributed")
 
 import dask.config
-from distributed import Client, Scheduler, Worker
+from distributed import Client, KilledWorker, Scheduler, Worker
 
 from actors.dask import PodCluster
 from actors.dask.link import Link
@@ -107,6 +107,47 @@ def test_a_task_is_not_suspected_either_when_the_connection_is_lost_after_the_en
             scheduler.plugins["executor-pods"]._removed(1, by_app=False)
             await scheduler.remove_worker(scheduler.aliases[1], stimulus_id="the connection is lost", expected=False)
             assert scheduler.tasks["slow"].suspicious == 0
+
+    asyncio.run(program())
+
+
+def freeze() -> None:
+    """Stop the whole process, as a deadlock that holds the interpreter does."""
+    import os  # noqa: PLC0415 - the workers have this function only
+    import signal  # noqa: PLC0415 - as above
+
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+@pytest.mark.stress  # Dask waits five seconds for a heartbeat, at the least
+def test_a_task_that_freezes_its_workers_fails_after_its_allowed_deaths() -> None:
+    async def program() -> None:
+        settings = {"executor": {"disconnect_timeout": "1s"}}
+        async with (
+            cluster_of(2, asynchronous=True, settings=settings) as cluster,
+            Client(cluster, asynchronous=True) as client,
+        ):
+            await cluster.wait_for_workers(2, timeout=LIMIT)
+            with pytest.raises(KilledWorker):
+                await asyncio.wait_for(client.submit(freeze, key="poison"), LIMIT)
+            await until(lambda: len(told(cluster, "removed")) >= 2)
+            assert {event["kind"] for event in told(cluster, "removed")} == {"HUNG"}
+
+    with dask.config.set({"distributed.scheduler.worker-ttl": "1s", "distributed.scheduler.allowed-failures": 1}):
+        asyncio.run(program())
+
+
+def test_what_the_scheduler_names_as_its_reason_tells_a_hang_from_a_closed_connection() -> None:
+    async def program() -> None:
+        async with cluster_of(2, asynchronous=True) as cluster:
+            await cluster.wait_for_workers(2, timeout=LIMIT)
+            scheduler = scheduler_of(cluster)
+            fleet = scheduler.plugins["executor-pods"]._fleet
+            seen: list[Any] = []
+            fleet.disconnected = lambda *told: seen.append(told)
+            for executor_id, stimulus in ((1, "check-worker-ttl-1.5"), (2, "handle-worker-cleanup-1.5")):
+                await scheduler.remove_worker(scheduler.aliases[executor_id], stimulus_id=stimulus)
+            assert seen == [(1, "hang"), (2, "network")]
 
     asyncio.run(program())
 

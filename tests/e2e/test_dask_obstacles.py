@@ -29,7 +29,7 @@ SLEEPER = ("sh", "-c", "trap 'exit 143' TERM; sleep 1000 & wait")
 @pytest.fixture
 def local(monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalCluster]:
     """An embedded cluster; nobody is patient with it."""
-    monkeypatch.setattr(goals, "PULL_PATIENCE", goals.PULL_PATIENCE * 0)
+    monkeypatch.setattr(goals, "PATIENCE", goals.PATIENCE * 0)
     monkeypatch.setattr(waiting, "CONNECT_PATIENCE", 0.2)
     with LocalCluster(failing_pulls=["acme/*"]) as cluster:
         yield cluster
@@ -102,12 +102,23 @@ def test_a_fleet_that_has_failed_and_has_no_worker_left_ends_the_scheduler_too(l
 
 @pytest.mark.parametrize("run", [with_threads, on_asyncio])
 def test_a_quota_is_named_at_the_end_of_the_time(local: LocalCluster, run: Callable[..., str]) -> None:
-    quota = {"metadata": {"name": "batch"}, "spec": {"hard": {"pods": "0"}}}
+    quota = {"metadata": {"name": "batch"}, "spec": {"hard": {"pods": "1"}}}
     local.store.create("resourcequotas", "default", quota)
+    other = {"name": "other", "image": "any", "command": ["sleep", "1000"]}
+    local.store.create("pods", "default", {"metadata": {"name": "other"}, "spec": {"containers": [other]}})
     said = run(0.5, **on(local))
     assert said.startswith("2 executors should be registered, 0 run and 0 are after 500ms: 'default' is blocked: ")
-    assert "exceeded quota: batch, requested: pods=1, used: pods=0, limited: pods=0" in said
+    assert "exceeded quota: batch, requested: pods=1, used: pods=1, limited: pods=1" in said
     assert "\n" not in said
+
+
+@pytest.mark.parametrize("run", [with_threads, on_asyncio])
+def test_a_quota_that_no_worker_fits_is_named_at_once(local: LocalCluster, run: Callable[..., str]) -> None:
+    quota = {"metadata": {"name": "batch"}, "spec": {"hard": {"requests.cpu": "4"}}}
+    local.store.create("resourcequotas", "default", quota)
+    said = run(LIMIT, **on(local) | {"resources": {"requests": {"cpu": "8"}}})
+    assert "one executor requests more than the whole quota of the namespace: " in said
+    assert "requested: requests.cpu=8, used: requests.cpu=0, limited: requests.cpu=4" in said
 
 
 @pytest.mark.parametrize("run", [with_threads, on_asyncio])

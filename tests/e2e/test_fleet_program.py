@@ -152,7 +152,7 @@ def test_with_a_namespace_that_is_not_there(tmp_path: Path) -> None:
     assert "nowhere" in last
 
 
-@pytest.mark.stress  # it takes the 15 seconds that a pull may take to heal; test_doors has it in virtual time
+@pytest.mark.stress  # it takes the 45 seconds in which a refused pull may heal; test_doors has it in virtual time
 def test_with_an_image_that_is_not_there(tmp_path: Path) -> None:
     with LocalCluster(failing_pulls=("*",)) as cluster:
         code, last = ends(start(tmp_path, PROGRAM, kubeconfig=cluster.kubeconfig_path))

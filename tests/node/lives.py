@@ -165,10 +165,10 @@ LIVES: Final = (
     ),
     Life(
         "missing secret",
-        "its environment names a secret that is not there; replaced after `stuck_timeout`",
+        "its environment names a secret that is not there; somebody deletes it",
         never_started("CreateContainerConfigError", 'secret "no-such" not found'),
-        {"env": {"TOKEN": {"secret": "no-such", "key": "token"}}, "command": HANDLES, **STUCK_SOON},
-        deeds.stuck,
+        {"env": {"TOKEN": {"secret": "no-such", "key": "token"}}, "command": HANDLES},
+        deeds.deleted_while_stuck,
         stuck="CreateContainerConfigError",
         differs={
             "embedded": (

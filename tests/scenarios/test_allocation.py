@@ -18,6 +18,7 @@ from actors.errors import (
     NotFound,
     QuotaExceeded,
     Refused,
+    TooLarge,
     TooManyRequests,
     Unavailable,
 )
@@ -408,7 +409,12 @@ ERRORS: dict[str, tuple[ApiError, str]] = {
         Conflict("Operation cannot be fulfilled on resourcequotas: modified", status=409),
         "the namespace's quota is being changed concurrently: ",
     ),
-    "unavailable": (Unavailable("an error on the server", status=500), "the API server is not available: "),
+    "failing": (Unavailable("an error on the server", status=500), "the API server fails to create the pod: "),
+    "unavailable": (Unavailable("an error on the server", status=503), "the API server is not available: "),
+    "too large": (
+        TooLarge("etcdserver: request is too large", status=500),
+        "the pod is larger than the API server takes: ",
+    ),
     "no server": (Unavailable("connection refused"), "the API server is not available: "),
     "ambiguous": (
         Ambiguous("the connection broke before the answer"),
@@ -779,14 +785,21 @@ def test_a_crash_of_the_allocator_forgets_no_start_failure() -> None:
 # ── 8: stuck pods ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("reason", ["InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError"])
-def test_a_stuck_executor_is_reported_once_replaced_and_fails_the_fleet_in_the_end(reason: str) -> None:
+@pytest.mark.parametrize(
+    ("reason", "words"),
+    [
+        ("InvalidImageName", "the kubelet's words"),
+        ("ErrImageNeverPull", "the kubelet's words"),
+        ("CreateContainerConfigError", "container has runAsNonRoot and image will run as root"),
+    ],
+)
+def test_a_stuck_executor_is_reported_once_replaced_and_fails_the_fleet_in_the_end(reason: str, words: str) -> None:
     with World(executor={"instances": 1, "max_failures": 2}) as world:
-        world.kubelet.script = lambda _: StayWaiting(reason, "the kubelet's words")
+        world.kubelet.script = lambda _: StayWaiting(reason, words)
         world.advance(4 * MINUTE)
         (stuck,) = world.heard(ExecutorStuck)
         assert (stuck.executor_id, stuck.reason) == (1, reason)
-        assert stuck.message == "executor: the kubelet's words"
+        assert stuck.message == f"executor: {words}"
         assert world.heard(ExecutorRemoved) == []
         world.advance(70)
         removal = world.removals()[1].reason
@@ -805,8 +818,9 @@ def test_a_stuck_executor_is_reported_once_replaced_and_fails_the_fleet_in_the_e
         (StayWaiting("ErrImagePull", "no such image"), "ErrImagePull"),
         (StayWaiting("ImagePullBackOff"), "ImagePullBackOff"),
         (StayUnscheduled("0/1 nodes are available"), "Unschedulable"),
+        (StayWaiting("CreateContainerConfigError", 'secret "x" not found'), "CreateContainerConfigError"),
     ],
-    ids=["image pull", "back-off", "unschedulable"],
+    ids=["image pull", "back-off", "unschedulable", "no secret"],
 )
 def test_a_stalled_executor_that_may_recover_is_reported_once_and_kept(plan: Plan, word: str) -> None:
     with World(executor={"instances": 1}) as world:
@@ -859,7 +873,7 @@ def test_a_gated_one_is_left_alone_and_starts_when_its_gate_opens() -> None:
 
 def test_a_stuck_executor_that_recovers_while_its_replacement_is_created_survives_and_counts_as_a_success() -> None:
     with World(executor={"instances": 1, "max_failures": 0}) as world:
-        world.kubelet.script = lambda _: StayWaiting("CreateContainerConfigError", 'secret "x" not found')
+        world.kubelet.script = lambda _: StayWaiting("ErrImageNeverPull", "is not present")
         world.advance(4 * MINUTE)
         world.api.fail_next("delete", DelayRequest(timedelta(seconds=5)))
         while not any(operation == "delete" for _, operation in world.api.asked):

@@ -28,6 +28,7 @@ from tests.scenarios.fleets import PARTS, ended, fleet, is_going, name, names, p
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from actors.messages import Suspected
     from tests.scenarios.world import World
 
 
@@ -113,6 +114,10 @@ def disconnects(world: World) -> None:
     world.backend.tell(ExecutorDisconnected(1))
 
 
+def hangs(world: World) -> None:
+    world.backend.tell(ExecutorDisconnected(1, "hang"))
+
+
 def goes_missing(world: World) -> None:
     """It ends while nobody looks, and what was known of it is lost: no event and no list will ever tell."""
     world.api.stall()
@@ -149,6 +154,7 @@ ENDS: list[tuple[str, Callable[[World], None], LossKind, int, str]] = [
     ("a person, by force", deleted(0), LossKind.DELETED, -1, "deleted by somebody else"),
     ("the driver", lambda world: world.kill(1), LossKind.KILLED_BY_DRIVER, 143, "was ended by the driver"),
     ("no connection", disconnects, LossKind.DISCONNECTED, -1, "was disconnected from the driver for too long"),
+    ("a hang, as the driver says", hangs, LossKind.HUNG, -1, "hung: it was disconnected"),
     ("labels taken away", released, LossKind.RELEASED, -1, "its pod is still alive"),
     ("no trace", goes_missing, LossKind.MISSING, -1, "its pod was app-exec-1"),
 ]
@@ -369,6 +375,92 @@ def test_one_whose_connection_stays_away_is_removed_deleted_and_replaced_in_time
         world.advance(5)
         assert names(world) == [name(2), name(3)]
         world.stop()
+
+
+def test_one_that_stays_away_alone_hangs_and_counts_against_the_application() -> None:
+    with fleet(3) as world:
+        for executor_id in (1, 2, 3):
+            world.ask(RegisterExecutor(executor_id))
+        world.backend.tell(ExecutorDisconnected(1))
+        world.advance(121)
+        reason = ended(world, 1)
+        assert (reason.kind, reason.exit_code, reason.caused_by_app) == (LossKind.HUNG, -1, True)
+        assert "hung: it was disconnected from the driver for too long, and 2 of 2 others stayed connected" in (
+            reason.message
+        )
+        world.advance(5)
+        assert names(world) == [name(2), name(3), name(4)]
+
+
+def test_those_of_a_cut_network_are_not_the_applications_fault_though_they_are_noticed_one_by_one() -> None:
+    with fleet(5) as world:
+        for executor_id in range(1, 6):
+            world.ask(RegisterExecutor(executor_id))
+        for executor_id in (1, 2, 3):
+            world.backend.tell(ExecutorDisconnected(executor_id))
+            world.advance(20)
+        world.advance(130)
+        assert sorted(world.removals()) == [1, 2, 3]
+        assert [ended(world, i).kind for i in (1, 2, 3)] == [LossKind.DISCONNECTED] * 3
+
+
+def test_one_on_a_node_that_does_not_answer_is_not_the_applications_fault() -> None:
+    with fleet(3) as world:
+        for executor_id in (1, 2, 3):
+            world.ask(RegisterExecutor(executor_id))
+        world.backend.tell(ExecutorDisconnected(1))
+        world.advance(45)
+        silent = {"conditions": [{"type": "Ready", "status": "False"}]}
+        world.store.patch("pods", "default", name(1), {"status": silent}, "strategic", subresource="status")
+        world.advance(80)
+        assert ended(world, 1).kind is LossKind.DISCONNECTED
+        assert "its node does not answer" in ended(world, 1).message
+
+
+@pytest.mark.parametrize(
+    ("suspected", "part", "kind"),
+    [
+        ("hang", None, LossKind.HUNG),
+        ("hang", "lifecycle-manager", LossKind.HUNG),
+        ("network", None, LossKind.DISCONNECTED),
+    ],
+)
+def test_what_the_driver_suspects_decides_also_after_a_crash(
+    suspected: Suspected, part: str | None, kind: LossKind
+) -> None:
+    with fleet(3) as world:
+        for executor_id in (1, 2, 3):
+            world.ask(RegisterExecutor(executor_id))
+        world.backend.tell(ExecutorDisconnected(1))
+        world.advance(60)
+        world.backend.tell(ExecutorDisconnected(1, suspected))
+        if part is not None:
+            world.crash(part)
+        world.advance(65)
+        assert ended(world, 1).kind is kind
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_a_task_that_freezes_its_executors_fails_after_its_allowed_deaths_and_one_behind_a_cut_network_does_not(
+    *, cut: bool
+) -> None:
+    """A driver that gives the task to the newest executor, until it has cost four, as Spark and Dask do."""
+    with fleet(4) as world:
+        connected: set[int] = set()
+        deaths = given = 0
+        for _ in range(8):
+            for number in {i for i in range(1, 99) if name(i) in names(world)} - connected:
+                world.ask(RegisterExecutor(number))
+                connected.add(number)
+            holder, given = max(connected), given + 1
+            for number in {holder, min(connected)} if cut else {holder}:
+                world.backend.tell(ExecutorDisconnected(number))
+                connected.discard(number)
+            world.advance(130)
+            deaths += ended(world, holder).caused_by_app
+            if deaths == 4:
+                break
+        assert (deaths, given) == ((0, 8) if cut else (4, 4))
 
 
 def test_one_that_reconnects_in_time_stays() -> None:

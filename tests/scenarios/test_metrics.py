@@ -11,7 +11,7 @@ import pykka
 import pytest
 
 from actors.backend.backend import Backend
-from actors.errors import Forbidden, Invalid, Unavailable
+from actors.errors import BadRequest, Forbidden, Invalid, QuotaExceeded, TooLarge, Unavailable
 from actors.local.faults.kinds import DelayAnswer, LoseAnswer, Stall, gone, over_quota, server_error, too_many_requests
 from actors.local.inprocess import InProcessPodApi
 from actors.local.kubelet.scripted_kubelet import StayWaiting
@@ -321,6 +321,11 @@ CAUSES: list[tuple[ApiError, str]] = [
     (Forbidden("unable to create in app-7 because it is being terminated", status=403), "namespace"),
     (too_many_requests(), "TooManyRequests"),
     (Unavailable("no", status=500), "Unavailable"),
+    (TooLarge("etcdserver: request is too large", status=500), "TooLarge"),
+    (QuotaExceeded("exceeded quota: q, requested: cpu=8, used: cpu=0, limited: cpu=4", status=403), "quota_too_small"),
+    (Forbidden('violates PodSecurity "restricted:latest": runAsNonRoot != true', status=403), "policy"),
+    (BadRequest('admission webhook "policy.example" denied the request: no', status=400), "webhook"),
+    (Forbidden('error looking up service account x/y: serviceaccount "y" not found', status=403), "missing"),
 ]
 
 

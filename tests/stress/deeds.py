@@ -87,7 +87,7 @@ class Deeds:
         if driver in asked | wished | self._stopping or is_excess:
             possible.add(LossKind.KILLED_BY_DRIVER)
         if driver in wished:
-            possible.add(LossKind.DISCONNECTED)
+            possible |= {LossKind.DISCONNECTED, LossKind.HUNG}
         return possible
 
 

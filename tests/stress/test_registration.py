@@ -28,6 +28,7 @@ from actors.examples.registration.listener import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from actors import Suspected
     from actors.examples.registration.listener import Event
 
 SAFETY_SECONDS = 60.0
@@ -44,7 +45,7 @@ class Everybody:
         self.registered.add(executor_id)
         return True
 
-    def disconnected(self, executor_id: int) -> None:
+    def disconnected(self, executor_id: int, suspected: Suspected | None) -> None:
         self.registered.remove(executor_id)
 
 

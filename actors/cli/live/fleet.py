@@ -32,6 +32,7 @@ ADVICE: Final = {
     "Forbidden": "grant the right, or satisfy the policy, that the message names",
     "Invalid": "correct the pod template or the settings, then start again",
     "QuotaExceeded": "raise the namespace's quota, or want fewer executors",
+    "TooLarge": "make the pod template smaller: put large texts into a ConfigMap or the image",
     "TooManyRequests": "wait; lower allocation.max_requests_per_second if it lasts",
     "Unauthorized": "renew the credential",
     "Unavailable": "check the connection to the API server",
@@ -40,8 +41,12 @@ ADVICE: Final = {
     "driver_pod": "see why the driver's pod is not ready: kubectl describe pod",
     "lease": "check that no other driver of this app_id runs, and that the API server is reached",
     "max_created": "raise allocation.max_created, then start again",
+    "missing": "create what the message names",
     "namespace": "create the namespace",
+    "policy": "change the pod template so that it keeps the rule that the message names",
+    "quota_too_small": "raise the namespace's quota, or request less for each executor",
     "start_failures": "find out why the executors end early, then start again",
+    "webhook": "satisfy the policy that the message names, or see why the webhook refuses",
 }
 """What to do about a block, by its kind; nothing for those that end by themselves."""
 

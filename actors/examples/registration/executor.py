@@ -40,10 +40,12 @@ CONNECT_LIMIT: Final = 5.0
 RETRY_AFTER: Final = (0.5, 5.0)
 """Seconds until the next attempt, drawn between these: the executors of a driver that starts again come one by one."""
 
-LOST_DRIVER_LIMIT: Final = 120.0
+LOST_DRIVER_LIMIT: Final = 180.0
 """Seconds since it last heard its driver, or since its start, after which an executor ends.
 
-As long as `executor.disconnect_timeout`: a driver that lives would then delete the pod. Time for a new driver to start.
+Longer than a driver that lives needs to delete the pod: `SILENCE_LIMIT`, its turn and `executor.disconnect_timeout`.
+An executor that ended before that, with an exit code of its own, would be blamed for a network that is cut. It leaves
+a new driver time to start.
 """
 
 LONGEST_LINE: Final = 2**20
@@ -163,16 +165,12 @@ class Executor:
     ) -> None:
         self._handle = handle
         self._connect = connect or _connector(env)
-        self._hello = encode(
-            {
-                "type": "hello",
-                "executor_id": int(_value(env, "EXECUTOR_ID")),
-                "token": _value(env, "DRIVER_TOKEN"),
-                "process": secrets.token_hex(
-                    16
-                ),  # a second process with this id is refused while this one is connected
-            }
-        )
+        self._hello = {
+            "type": "hello",
+            "executor_id": int(_value(env, "EXECUTOR_ID")),
+            "token": _value(env, "DRIVER_TOKEN"),
+            "process": secrets.token_hex(16),  # a second process with this id is refused while this one is connected
+        }
         self._stop = asyncio.Event()
         self._link: _Link | None = None
 
@@ -239,7 +237,7 @@ class Executor:
 class _Link(asyncio.Protocol):
     """One connection to the driver."""
 
-    def __init__(self, hello: bytes, now: Callable[[], float]) -> None:
+    def __init__(self, hello: Mapping[str, Any], now: Callable[[], float]) -> None:
         self.works: asyncio.Queue[tuple[int, Any] | None] = asyncio.Queue()
         """None wakes who waits."""
         self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -254,7 +252,8 @@ class _Link(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
-        self.write(self._hello)
+        own = transport.get_extra_info("sockname")  # tells the driver whether somebody stands between
+        self.write(encode({**self._hello, "from": list(own[:2]) if isinstance(own, tuple) else None}))
         first = random.uniform(0, BEAT_EVERY)  # noqa: S311 - a thousand that connect at once do not beat at once
         self._beat = asyncio.get_running_loop().call_later(first, self._beat_due)
 

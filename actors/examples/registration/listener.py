@@ -29,6 +29,7 @@ from actors.examples.registration.executor import (
     ProtocolError,
     encode,
 )
+from actors.examples.registration.silence import heard, is_same_address, why_silent
 from actors.text import get_logger
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable
 
+    from actors import Suspected
     from actors.runtime import Address
 
 logger = get_logger(__name__)
@@ -89,8 +91,8 @@ class Door(Protocol):
     async def register(self, executor_id: int) -> bool:
         """Register an executor that has connected. False if it is excluded and must be refused."""
 
-    def disconnected(self, executor_id: int) -> None:
-        """A registered executor's connection is lost."""
+    def disconnected(self, executor_id: int, suspected: Suspected | None) -> None:
+        """A registered executor's connection is lost. See `ExecutorDisconnected`."""
 
 
 class BackendDoor:
@@ -104,9 +106,9 @@ class BackendDoor:
         answer: bool = await asyncio.to_thread(self._backend.ask, RegisterExecutor(executor_id), ANSWER_LIMIT)
         return answer
 
-    def disconnected(self, executor_id: int) -> None:
+    def disconnected(self, executor_id: int, suspected: Suspected | None) -> None:
         """Tell the Backend."""
-        self._backend.tell(ExecutorDisconnected(executor_id))
+        self._backend.tell(ExecutorDisconnected(executor_id, suspected))
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +149,10 @@ class Connection(asyncio.Protocol):
         self.may_be_registered = False
         """With the fleet, by this connection: the fleet was asked, and has not said no."""
         self.has_ended = False
+        self.suspected: Suspected | None = None
+        """Why it has ended, if that can be told."""
+        self._said_from: object = None
+        """The address that the executor has of itself."""
         self.heard_at = listener.now()
         self._works: set[int] = set()
         """Those without an answer."""
@@ -182,6 +188,7 @@ class Connection(asyncio.Protocol):
         if self.has_ended:
             return
         if self._transport.get_write_buffer_size() + len(line) > MOST_UNSENT:
+            self.suspected = self._why_silent()
             self.end("it does not read")
         else:
             self._transport.write(line)
@@ -199,6 +206,16 @@ class Connection(asyncio.Protocol):
         self._transport.write(encode({"type": "refused", "reason": reason}))
         self._transport.close()
         self._end()
+
+    def end_silent(self) -> None:
+        """End because nothing is heard any more."""
+        self.suspected = self._why_silent()
+        self.end("it is silent")
+
+    def _why_silent(self) -> Suspected | None:
+        """Return why nothing comes though the connection is open, as far as the kernel tells."""
+        last = heard(self._transport.get_extra_info("socket"))
+        return why_silent(last, is_direct=is_same_address(self._transport.get_extra_info("peername"), self._said_from))
 
     def end(self, why: str) -> None:
         """End without another word. The executor may come again."""
@@ -221,8 +238,12 @@ class Connection(asyncio.Protocol):
         self._listener.arrived(self)
 
     def connection_lost(self, _: Exception | None) -> None:
-        """The connection is closed, by whom ever."""
+        """The connection is closed, by whom ever.
+
+        A process that hangs closes nothing. If it has ended, its pod says so; if it lives, it cannot come back.
+        """
         if not self.has_ended:
+            self.suspected = "network"
             self._end()
 
     def data_received(self, data: bytes) -> None:
@@ -244,6 +265,7 @@ class Connection(asyncio.Protocol):
             ):
                 if self._listener.is_token(token):
                     self.executor_id, self.process = executor_id, process
+                    self._said_from = message.get("from")
                     self._lines.longest = LONGEST_LINE
                     self._listener.said_hello(self)
                 else:
@@ -380,7 +402,7 @@ class Listener:
         executor_id = connection.executor_id
         if connection.has_ended:
             if connection.may_be_registered and executor_id not in self._known:
-                self._door.disconnected(executor_id)
+                self._door.disconnected(executor_id, connection.suspected)
             return
         known = self._known.get(executor_id)
         if known is not None and known.process != connection.process:
@@ -412,7 +434,7 @@ class Listener:
         for connection in list(self._open):
             is_stranger = connection in self._strangers
             if now - connection.heard_at >= (HELLO_LIMIT if is_stranger else SILENCE_LIMIT):
-                connection.end("it is silent")
+                connection.end_silent()
             elif not is_stranger and connection.executor_id % TURNS == self._turn:
                 connection.write(BEAT)
 

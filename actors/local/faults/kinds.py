@@ -83,7 +83,7 @@ def server_error(code: int = 500) -> Unavailable:
 def over_quota() -> QuotaExceeded:
     """Return the 403 of an exceeded quota."""
     return QuotaExceeded(
-        'pods "" is forbidden: exceeded quota: injected, requested: pods=1, used: pods=0, limited: pods=0',
+        'pods "" is forbidden: exceeded quota: injected, requested: pods=1, used: pods=9, limited: pods=9',
         status=403,
         reason="Forbidden",
     )

@@ -332,7 +332,7 @@ async def _statuses(request: web.Request, handler: Handler) -> web.StreamRespons
     except ApiStatus as status:
         return status_response(status)
     except web.HTTPRequestEntityTooLarge:
-        message = f"the request is larger than {_MAX_BODY} bytes"
+        message = f"Request entity too large: limit is {_MAX_BODY}"
         return status_response(ApiStatus(413, "RequestEntityTooLarge", message))
     except (web.HTTPException, ConnectionError):
         raise

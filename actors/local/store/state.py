@@ -32,6 +32,13 @@ logger = get_logger(__name__)
 CLAIMS: Final = RESOURCES["persistentvolumeclaims"]
 _SPACE_EXCEEDED: Final = "etcdserver: mvcc: database space exceeded"
 
+_MOST_STORED: Final = 3 * 2**19
+"""Bytes of one object that etcd takes (`--max-request-bytes`). A real server stores most objects as protobuf, which is
+a little shorter than the JSON that is measured here."""
+
+_MOST_SENT: Final = 2 * 2**20
+"""Bytes that a server's client of etcd sends in one message."""
+
 
 class State:
     """Tables of all resources, one version counter, one lock."""
@@ -123,6 +130,8 @@ class State:
         after = self._unstored(obj, before) if self.rehearsing else at_version(obj, self.version + 1)
         size = len(msgspec.json.encode(after))
         grown = size - table.sizes.get(key, 0)
+        if grown > 0 and "deletionTimestamp" not in after["metadata"]:
+            _check_size(size)
         if self._bytes + grown > self._max_bytes and "deletionTimestamp" not in after["metadata"]:
             raise internal_error(_SPACE_EXCEEDED)
         self._bytes += grown
@@ -305,3 +314,14 @@ class State:
 
 def _unversioned(obj: Object) -> Object:
     return obj | {"metadata": {key: value for key, value in obj["metadata"].items() if key != "resourceVersion"}}
+
+
+def _check_size(size: int) -> None:
+    """Refuse an object that is too large, as etcd does, and a server's client of etcd before it."""
+    if size > _MOST_SENT:
+        numbers = f"({size} vs. {_MOST_SENT})"
+        raise internal_error(
+            f"rpc error: code = ResourceExhausted desc = trying to send message larger than max {numbers}"
+        )
+    if size > _MOST_STORED:
+        raise internal_error("etcdserver: request is too large")

@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 from actors.errors import ApiError
 from actors.kube.api import Manifest
+from actors.messages.from_driver import Suspected
 from actors.messages.internal.ledger import ExecutorKilled, LedgerEntries, StartFailureRecord
 from actors.messages.internal.observation import SnapshotBatch
 from actors.pods.pod import Pod
@@ -160,6 +161,8 @@ class ConnectionLost:
 
     executor_id: int
     at: Moment
+    suspected: Suspected | None = None
+    """See `ExecutorDisconnected`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from actors.messages.executor import ExecutorState
+from actors.messages.from_driver import Suspected
 from actors.pods.id_map import IdMap
 from actors.pods.loss import ENDED_BY_DRIVER
 from actors.pods.pod import Pod
@@ -68,6 +69,8 @@ class LedgerEntry(msgspec.Struct, frozen=True, gc=False):
     """False after `ExecutorDisconnected`."""
     disconnected_at: Moment | None = None
     """When its connection was lost; None while it has one, or if it never had."""
+    suspected: Suspected | None = None
+    """Why it has none, as the driver suspects."""
     disconnects: int = 0
     """How often its connection was lost."""
     killed: ExecutorKilled | None = None

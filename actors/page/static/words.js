@@ -5,7 +5,7 @@ export const STATES = ["requested", "pending", "running", "stuck", "terminating"
 /** A sign beside the colour, so that nobody needs to tell colours apart. */
 export const GLYPHS = { requested: "○", pending: "◔", running: "●", stuck: "▲", terminating: "◐", ended: "■" };
 
-const BY_APP = new Set(["EXITED", "OOM_KILLED"]);
+const BY_APP = new Set(["EXITED", "OOM_KILLED", "STORAGE_EXCEEDED", "HUNG"]);
 const IN_ORDER = new Set(["FINISHED", "KILLED_BY_DRIVER", "RELEASED"]);
 
 /** Return the class of a loss kind: caused by the application, by the infrastructure, or in order. */

@@ -154,12 +154,12 @@ def test_a_pending_executor_that_can_never_start_is_stuck_after_the_timeout() ->
 
 def test_an_executor_that_makes_progress_before_the_timeout_is_not_stuck() -> None:
     rig = Rig()
-    rig.view.show(waiting(1, "CreateContainerConfigError"))
+    rig.view.show(waiting(1, "ErrImageNeverPull"))
     rig.follow()
     rig.view.show(waiting(1, "ContainerCreating"))
     rig.follow(100.0)
     assert rig.stuck(300.0) == []
-    rig.view.show(waiting(1, "CreateContainerConfigError"))
+    rig.view.show(waiting(1, "ErrImageNeverPull"))
     rig.follow(400.0)
     assert (rig.stuck(699.0), rig.stuck(700.0)) == ([], [1])
 

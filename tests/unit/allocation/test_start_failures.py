@@ -164,7 +164,7 @@ def test_one_that_others_delete_before_it_runs_is_no_failure_but_short_lived() -
 @pytest.mark.parametrize("state", [running(1), waiting(1, "ContainerCreating")], ids=["running", "starting"])
 def test_a_stuck_executor_that_survives_its_deletion_is_not_counted(state: Pod) -> None:
     rig = Rig()
-    rig.view.show(waiting(1, "CreateContainerConfigError"))
+    rig.view.show(waiting(1, "ErrImageNeverPull"))
     rig.follow(0.0)
     rig.starts.replaced("uid-1")
     rig.view.show(state)

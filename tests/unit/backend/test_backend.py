@@ -684,6 +684,8 @@ def test_executors_that_are_unknown_or_ended_are_left_out_of_the_answer(fleet: C
 WRONG: list[tuple[Any, tuple[Any, ...], str]] = [
     (RegisterExecutor, ([1],), "RegisterExecutor.executor_id has a value of type list: an executor id is a whole"),
     (ExecutorDisconnected, ({},), "ExecutorDisconnected.executor_id has a value of type dict"),
+    (ExecutorDisconnected, (1, "hung"), "suspected = 'hung': must be one of 'hang', 'network', or None"),
+    (ExecutorDisconnected, (1, ["hang"]), "ExecutorDisconnected.suspected = a value of type list: must be one of"),
     (IsExecutorActive, (0,), "IsExecutorActive.executor_id has 0: an executor id is a whole number from 1 to 9+"),
     (KillExecutors, ((True,),), "KillExecutors.executor_ids has True"),
     (KillExecutors, ((1,), 1), "KillExecutors.adjust_target = 1: must be True or False"),

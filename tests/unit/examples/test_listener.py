@@ -6,6 +6,8 @@ import asyncio
 import json
 import resource
 import socket
+import struct
+import sys
 from typing import Any
 
 import pytest
@@ -200,7 +202,64 @@ def test_a_silent_executor_is_disconnected_and_one_that_beats_is_not() -> None:
             await settle()
         assert driver.events == [("connected", 1), ("connected", 2), ("disconnected", 1)]
         assert driver.fleet.registered == {2}
+        assert driver.fleet.suspected == [None], "the kernel does not tell; the fleet compares"
         assert alive.heard.count({"type": "beat"}) == (SILENCE_LIMIT + BEAT_EVERY) / BEAT_EVERY
+
+    run(main())
+
+
+class Kernel:
+    """The driver's, which last got data and an acknowledgement so many seconds ago."""
+
+    def __init__(self, data: float, acknowledgement: float) -> None:
+        self._info = struct.pack("=52xII", int(data * 1000), int(acknowledgement * 1000))
+
+    def getsockopt(self, *_: int) -> bytes:
+        return self._info
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells it")
+@pytest.mark.parametrize(
+    ("kernel", "seen", "suspected"),
+    [
+        (Kernel(SILENCE_LIMIT, 2.0), "10.0.0.7", "hang"),
+        (Kernel(SILENCE_LIMIT, 2.0), "127.0.0.6", None),
+        (Kernel(SILENCE_LIMIT, SILENCE_LIMIT), "10.0.0.7", "network"),
+    ],
+    ids=["it acknowledges", "a sidecar acknowledges", "nobody acknowledges"],
+)
+def test_the_fleet_is_told_why_an_executor_is_silent(kernel: Kernel, seen: str, suspected: str | None) -> None:
+    async def main() -> None:
+        driver = Driver()
+        peer = driver.peer()
+        peer.transport.peer.facts = {"socket": kernel, "peername": (seen, 4711)}
+        peer.say({**hello(1), "from": ["10.0.0.7", 4711]})
+        await asyncio.sleep(SILENCE_LIMIT + BEAT_EVERY)
+        assert driver.fleet.suspected == [suspected]
+
+    run(main())
+
+
+def test_an_executor_that_closes_its_connection_does_not_hang() -> None:
+    async def main() -> None:
+        driver = Driver()
+        peer = driver.peer(hello(1))
+        await settle()
+        peer.transport.abort()
+        await settle()
+        assert driver.fleet.suspected == ["network"]
+
+    run(main())
+
+
+def test_an_executor_that_breaks_the_protocol_is_suspected_of_nothing() -> None:
+    async def main() -> None:
+        driver = Driver()
+        peer = driver.peer(hello(1))
+        await settle()
+        peer.say({"type": "nonsense"})
+        await settle()
+        assert driver.fleet.suspected == [None]
 
     run(main())
 

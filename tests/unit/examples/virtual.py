@@ -12,6 +12,7 @@ from actors.testing import Kit
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
 
+    from actors import Suspected
     from actors.examples.registration.listener import Door, Event
 
 T = TypeVar("T")
@@ -43,8 +44,13 @@ class End(asyncio.Transport):
         """Half open: nothing arrives any more, and neither end is told."""
         self.is_stuck = False
         """The peer does not read."""
+        self.facts: dict[str, Any] = {}
+        """What `get_extra_info` knows."""
         self._unsent = 0
         self._is_closing = False
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return self.facts.get(name, default)
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         if self._is_closing or self.is_cut:
@@ -121,6 +127,7 @@ class Fleet:
         self.excluded: set[int] = set()
         self.registered: set[int] = set()
         self.calls: list[tuple[str, int]] = []
+        self.suspected: list[Suspected | None] = []
         self.answers_within = 0.0
         self.error: Exception | None = None
 
@@ -135,8 +142,9 @@ class Fleet:
         self.registered.add(executor_id)
         return True
 
-    def disconnected(self, executor_id: int) -> None:
+    def disconnected(self, executor_id: int, suspected: Suspected | None) -> None:
         self.calls.append(("disconnected", executor_id))
+        self.suspected.append(suspected)
         self.registered.discard(executor_id)
 
 

@@ -16,6 +16,7 @@ from actors.pods.stuck import StuckKind
 from tests.unit.views import going, pending, running
 
 if TYPE_CHECKING:
+    from actors.messages import Suspected
     from actors.pods.pod import Pod
 
 AT = datetime(2024, 1, 1, tzinfo=UTC)
@@ -206,6 +207,22 @@ def test_one_that_disconnects_is_inactive_until_it_registers_again() -> None:
     back = away.registered(1, 2.0)
     assert back is not None
     assert (back.is_active(1), back.registered_count()) == (True, 1)
+
+
+def test_what_the_driver_suspects_last_is_kept_until_the_executor_is_back() -> None:
+    ledger = requested(1)
+    told: list[tuple[Suspected | None, str | None]] = [
+        (None, None),
+        ("network", "network"),
+        ("hang", "hang"),
+        (None, "hang"),
+    ]
+    for suspected, kept in told:
+        ledger = ledger.disconnected(1, 3.0, suspected) or ledger
+        assert ledger.entries[1].suspected == kept
+    back = ledger.registered(1, 4.0)
+    assert back is not None
+    assert back.entries[1].suspected is None
 
 
 def test_a_killed_one_is_inactive_but_still_present() -> None:

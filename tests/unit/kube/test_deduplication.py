@@ -341,6 +341,14 @@ def test_only_conditions_that_decisions_need_are_kept() -> None:
     assert left == [[], ["PodScheduled"], ["DisruptionTarget"], [], []]
 
 
+def test_a_pod_that_is_not_ready_keeps_the_condition_only_if_no_kubelet_gave_it_a_reason() -> None:
+    by_kubelet = {"type": "Ready", "status": "False", "reason": "ContainersNotReady"}
+    by_node_controller = {"type": "Ready", "status": "False"}
+    found = listed(pod(1, by_kubelet), pod(2, by_node_controller))
+    left = [[each.type for each in one.status.conditions or ()] for one in found if one.status is not None]
+    assert left == [[], ["Ready"]]
+
+
 def test_a_pod_read_by_name_has_all_of_its_conditions() -> None:
     """The driver reads its own pod this way and needs the Ready condition."""
     status = decode.pod(json.dumps(pod(1)).encode()).status

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from actors.lifecycle.driver_intents import DriverIntents
-from actors.messages.internal import ExecutorKilled, LabelPod, LedgerEntry
+from actors.messages.internal import ExecutorKilled, LabelPod
 from actors.pods.loss import RequestedEnd
 from actors.pods.state import PodPending
 from actors.settings import ExecutorSettings
@@ -17,7 +16,6 @@ from tests.unit.views import STARTED, pending, running
 if TYPE_CHECKING:
     from actors.pods.pod import Pod
 
-TIMEOUT = timedelta(seconds=120)
 LABELS = {"kill_label": "state=killed", "decommission_label": "way=out"}
 
 
@@ -93,32 +91,12 @@ def test_a_scaled_down_pod_that_is_observed_between_two_full_syncs_without_it_is
     assert subject.requested_end(2, "uid-2") is not None
 
 
-# ── connections ──────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_each_disconnected_executor_has_a_timeout_of_its_own() -> None:
+def test_an_executor_is_killed_until_it_has_ended() -> None:
     subject = intents()
-    subject.disconnected(2, 0.0)
-    subject.disconnected(1, 10.0)
-    subject.disconnected(2, 60.0)
-    assert subject.lost(119.9, TIMEOUT) == []
-    assert subject.lost(120.0, TIMEOUT) == [2]
-    subject.connected(2)
-    assert subject.lost(130.0, TIMEOUT) == [1]
-
-
-def test_after_a_restart_the_earliest_disconnected_executor_is_due_first() -> None:
-    subject = intents()
-    subject.load(LedgerEntry(i, "default", disconnected_at=100.0 - i) for i in range(1, 50))
-    assert subject.lost(120.0 + 51.0, TIMEOUT) == [49]
-    assert subject.lost(120.0 + 53.0, TIMEOUT) == [49, 48, 47]
-
-
-def test_a_killed_executor_is_not_reported_as_disconnected() -> None:
-    subject = intents()
-    subject.disconnected(1, 0.0)
     subject.kill(kill(1))
-    assert subject.lost(1_000.0, TIMEOUT) == []
+    assert (subject.is_killed(1), subject.is_killed(2)) == (True, False)
+    subject.forget(1)
+    assert not subject.is_killed(1)
 
 
 def with_labels(**labels: str) -> Pod:

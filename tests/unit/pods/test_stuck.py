@@ -8,7 +8,16 @@ import msgspec
 import pytest
 
 from actors.pods.pod import ContainerState, ContainerStatus, Pod, PodStatus, TerminatedState
-from actors.pods.stuck import StuckKind, crashes_in_place, does_not_start, never_heals, why_gated, why_stuck
+from actors.pods.stuck import (
+    Outlook,
+    StuckKind,
+    crashes_in_place,
+    does_not_start,
+    never_heals,
+    outlook,
+    why_gated,
+    why_stuck,
+)
 from tests.unit.views import STARTED, pending, running, unschedulable, waiting
 
 MINUTES = timedelta(minutes=5)
@@ -20,8 +29,8 @@ MINUTES = timedelta(minutes=5)
         ("ErrImagePull", StuckKind.IMAGE, True),
         ("ImagePullBackOff", StuckKind.IMAGE, True),
         ("InvalidImageName", StuckKind.IMAGE, False),
-        ("ErrImageNeverPull", StuckKind.IMAGE, False),
-        ("CreateContainerConfigError", StuckKind.CONFIG, False),
+        ("ErrImageNeverPull", StuckKind.REFUSED, False),
+        ("CreateContainerConfigError", StuckKind.CONFIG, True),
         ("CreateContainerError", StuckKind.CONFIG, True),
         ("RunContainerError", StuckKind.CONFIG, True),
     ],
@@ -31,6 +40,35 @@ def test_a_waiting_reason_has_a_cause(reason: str, kind: StuckKind, heals: bool)
     assert stuck is not None
     assert (stuck.kind, stuck.reason, stuck.heals) == (kind, reason, heals)
     assert stuck.message == "executor: the kubelet's message"
+
+
+@pytest.mark.parametrize(
+    ("reason", "message", "expected"),
+    [
+        ("InvalidImageName", "", Outlook.NEVER),
+        ("CreateContainerConfigError", "container has runAsNonRoot and image will run as root", Outlook.NEVER),
+        ("CreateContainerConfigError", "container's runAsUser breaks non-root policy", Outlook.NEVER),
+        ("CreateContainerConfigError", 'secret "db" not found', Outlook.HEALS),
+        ("CreateContainerError", "no command specified", Outlook.NEVER),
+        ("CreateContainerError", 'Error response: container name "x" not found', Outlook.HEALS),
+        ("RunContainerError", "context deadline exceeded", Outlook.HEALS),
+        ("ErrImagePull", "x: not found", Outlook.REFUSED),
+        ("ImagePullBackOff", 'Back-off pulling image "x": ErrImagePull: denied: requested access', Outlook.REFUSED),
+        ("ErrImagePull", "requested access to the resource is denied", Outlook.REFUSED),
+        ("ErrImagePull", "no basic auth credentials", Outlook.REFUSED),
+        ("ErrImagePull", "unexpected status: 403 Forbidden", Outlook.REFUSED),
+        ("ErrImagePull", 'failed to resolve image "worker:404": dial tcp: i/o timeout', Outlook.HEALS),
+        ("ErrImagePull", "dial tcp: lookup registry.example: no such host", Outlook.HEALS),
+        ("ErrImagePull", "toomanyrequests: You have reached your unauthenticated pull rate limit", Outlook.HEALS),
+        ("ErrImageNeverPull", "", Outlook.REFUSED),
+        ("SignatureValidationFailed", "", Outlook.REFUSED),
+        ("ImageInspectError", "", Outlook.HEALS),
+        ("CrashLoopBackOff", "not found", Outlook.HEALS),
+        ("Unschedulable", "0/3 nodes are available", Outlook.HEALS),
+    ],
+)
+def test_the_words_of_the_api_tell_what_waiting_may_help(reason: str, message: str, expected: Outlook) -> None:
+    assert outlook(reason, message) is expected
 
 
 @pytest.mark.parametrize("reason", ["ContainerCreating", "PodInitializing", ""])

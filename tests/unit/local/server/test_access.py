@@ -128,7 +128,9 @@ def test_a_name_that_could_be_a_path_is_not_found(api: Endpoint, name: str) -> N
 
 def test_a_body_beyond_the_limit_is_refused(api: Endpoint) -> None:
     pod = manifest("a") | {"padding": "x" * (3 * 1024 * 1024)}
-    assert api.request("POST", PODS, pod).status == 413
+    answer = api.request("POST", PODS, pod)
+    assert answer.status == 413
+    assert answer.json["message"] == "Request entity too large: limit is 3145728"
 
 
 def test_credentials_show_neither_token_nor_key(api: Endpoint) -> None:
