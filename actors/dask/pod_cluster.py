@@ -84,7 +84,8 @@ class PodCluster(Cluster):
         namespace: of the pods; None: as the fleet finds it.
         image: of the workers. It must have the packages that this process has. None: that of the driver's own pod.
         nthreads: of a worker; None: the CPUs in `resources`, rounded up, or 1.
-        memory_limit: of a worker, as Dask has it; None: the memory in `resources`, or what Dask finds.
+        memory_limit: of a worker, as Dask has it; None: the memory in `resources`, or what Dask finds; with `local`,
+            a thread's share of this machine.
         resources: of the worker's container, as in the setting `executor.resources`.
         env: environment variables of the workers.
         pod_template: the setting `executor.pod_template`.

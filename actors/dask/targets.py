@@ -135,9 +135,10 @@ def _amounts(memory: str | int | None, cores: int | None, args: Sequence[str]) -
     amounts: list[float] = []
     if memory is not None:
         limit = _option(args, "--memory-limit")
-        if limit == "auto":
-            raise ValueError("workers for an amount of memory need memory_limit, or memory in resources")
-        amounts.append(parse_bytes(memory) / parse_bytes(limit))
+        size = 0 if limit == "auto" else parse_bytes(limit)
+        if size <= 1:  # a part of the machine, or no limit
+            raise ValueError("workers for an amount of memory need memory_limit as an amount, or memory in resources")
+        amounts.append(parse_bytes(memory) / size)
     if cores is not None:
         amounts.append(cores / int(_option(args, "--nthreads")))
     return amounts
