@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import atexit
 import math
-import tempfile
+import os
 from collections import deque
 from contextlib import ExitStack, suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, cast
 
 import dask.config
@@ -18,7 +17,7 @@ from distributed.core import Status, rpc
 from distributed.deploy.adaptive import Adaptive
 from distributed.deploy.cluster import Cluster
 from distributed.security import Security
-from distributed.utils import silence_logging_cmgr
+from distributed.utils import NoOpAwaitable, silence_logging_cmgr
 
 from actors.dask.adaptive import on_a_fleet
 from actors.dask.dashboard import DashboardPage
@@ -30,6 +29,7 @@ from actors.dask.waiting import until_registered
 from actors.dask.workers import fleet_values, tls_options
 from actors.errors import SettingsError
 from actors.fleet.async_fleet import AsyncFleet
+from actors.local.private_directory import private_directory
 from actors.pods.pod import DEFAULT_PROFILE
 from actors.runtime import Entropy
 from actors.settings import Settings
@@ -176,9 +176,9 @@ class PodCluster(Cluster):
         self._local = local
         self.scheduler: Scheduler | None = None
         self._parts: _Started | None = None
-        self._scratch: tempfile.TemporaryDirectory[str] | None = None
         self._silence_logs = silence_logs
-        self._silenced = ExitStack()
+        self._undo = ExitStack()
+        self._process = os.getpid()
         self._ending: asyncio.Task[None] | None = None
         self._stopping: asyncio.Task[tuple[str, ...]] | None = None
         super().__init__(
@@ -211,7 +211,7 @@ class PodCluster(Cluster):
         """Start the scheduler, then the fleet, then what Dask's own class does. Undo all if a step fails."""
         self.status = Status.starting
         if self._silence_logs is not None:
-            self._silenced.enter_context(silence_logging_cmgr(self._silence_logs))
+            self._undo.enter_context(silence_logging_cmgr(self._silence_logs))
         try:
             self.scheduler = scheduler = await self._new_scheduler()
             link = Link(scheduler, said=self._said, before_close=self._stop_fleet, failed=self._end_soon)
@@ -243,8 +243,28 @@ class PodCluster(Cluster):
         if alarm:
             DASK_LOGGER.warning("%s: %s", self.name, line)
 
+    def sync(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Run a coroutine function in the event loop, and wait unless the cluster is asynchronous; Dask's own.
+
+        Raises:
+            RuntimeError: a fork has copied the cluster into this process, which has no thread that would run it.
+        """
+        self._check_process()
+        return super().sync(func, *args, **kwargs)
+
+    def _check_process(self) -> None:
+        if self._is_inherited():
+            raise RuntimeError(
+                f"this cluster belongs to process {self._process}: a process that was forked cannot use it, because "
+                "threads are not forked; connect a client of its own, or start processes with the method spawn"
+            )
+
+    def _is_inherited(self) -> bool:
+        return self._process != os.getpid()
+
     @property
     def _up(self) -> _Started:
+        self._check_process()
         if self._parts is None:
             raise RuntimeError("the cluster has not started: await it, or use `async with`")
         if self.status == Status.closed:
@@ -269,8 +289,7 @@ class PodCluster(Cluster):
         base, name, values = self._base, self._fleet_values["name"], dict(self._fleet_values["settings"] or {})
         folder = None
         if self._local:
-            self._scratch = tempfile.TemporaryDirectory(prefix="executor-pods-dask-", ignore_cleanup_errors=True)
-            folder = Path(self._scratch.name)
+            folder = private_directory(self._undo)
             base = {**base, "worker_options": {"local-directory": str(folder), **(base["worker_options"] or {})}}
         if self._fleet_values["namespace"] is not None:
             values["namespace"] = self._fleet_values["namespace"]
@@ -296,10 +315,14 @@ class PodCluster(Cluster):
 
     def close(self, timeout: float | None = None) -> Any:
         """End the workers and the scheduler, and delete the pods; with `shutdown_on_close=False` do nothing."""
-        return self.shutdown(timeout) if self._ends_when_closed() else self.sync(self._close)
+        if self._ends_when_closed() or self._is_inherited():
+            return self.shutdown(timeout)
+        return self.sync(self._close)
 
     def shutdown(self, timeout: float | None = None) -> Any:
-        """End the workers and the scheduler, and delete the pods."""
+        """End the workers and the scheduler, and delete the pods. In a forked child do nothing: its parent goes on."""
+        if self._is_inherited():
+            return NoOpAwaitable() if self.asynchronous else None
         self._shutdown_on_close = True
         waiting = super().close(timeout)
         if not self.asynchronous:
@@ -316,7 +339,7 @@ class PodCluster(Cluster):
         return self._ending
 
     async def _close(self) -> None:
-        if self._ends_when_closed():
+        if self._ends_when_closed() and not self._is_inherited():
             await asyncio.shield(self._end_soon())
 
     async def _end(self) -> None:
@@ -331,9 +354,7 @@ class PodCluster(Cluster):
             if self.scheduler is not None:
                 await self.scheduler.close()
             await super()._close()
-            if self._scratch is not None:
-                self._scratch.cleanup()
-            self._silenced.close()
+            self._undo.close()
 
     async def _stop_fleet(self) -> None:
         """Stop the fleet, once: before the scheduler, whose workers would end first, and be replaced."""
