@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
     from os import PathLike
 
-    from actors.messages import FleetStatus
+    from actors.messages import Executor, FleetStatus
 
 __all__ = ["PodCluster"]
 
@@ -428,17 +428,16 @@ class PodCluster(Cluster):
             **kwargs,
         )
 
-    # ── what Adaptive asks ──────────────────────────────────────────────────────────────────────────────────────
-
     @property
-    def plan(self) -> set[Any]:
-        """The names of the workers that should exist, as many as are wanted; `"default/0"` for one without a pod."""
-        return self._parts.targets.plan() if self._parts is not None else set()
+    def workers(self) -> Mapping[Any, Executor | None]:
+        """The workers that should exist, as many as are wanted, by name; `"default/0"` is one without a pod.
 
-    @property
-    def requested(self) -> set[Any]:
-        """The same: the fleet requests what is wanted."""
-        return self.plan
+        Dask has its `plan` and `requested` from here, and how many the widget says are wanted.
+        """
+        if self._parts is None or self.status == Status.closed:
+            return {}
+        executors = self._parts.fleet.executors
+        return {name: executors.get(name) for name in self._parts.targets.plan()}
 
     # ── waiting ─────────────────────────────────────────────────────────────────────────────────────────────────
 
