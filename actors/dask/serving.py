@@ -88,10 +88,16 @@ def as_security(given: Security | bool | None) -> Security:
 
 
 def begin_the_end(scheduler: Scheduler) -> None:
-    """Release all results: the scheduler would compute again what it loses with each worker that ends."""
+    """Release all results and tell all workers to close, whatever they compute. Nothing is to replace them any more.
+
+    The scheduler would compute again what it loses with each worker that ends. And the pause of a pod ends with its
+    worker: nobody needs it now.
+    """
     for name, client in list(scheduler.clients.items()):
         keys = [task.key for task in client.wants_what]
         scheduler.client_releases_keys(keys=keys, client=name, stimulus_id="executor-pods-close")
+    for worker in list(scheduler.workers):
+        scheduler.worker_send(worker, {"op": "close", "reason": "executor-pods-close", "executor_wait": False})
 
 
 def _on_loopback(address: str) -> str:
