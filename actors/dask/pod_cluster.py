@@ -5,50 +5,43 @@ from __future__ import annotations
 import asyncio
 import atexit
 import math
-import tempfile
+import os
 from collections import deque
 from contextlib import ExitStack, suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, cast
 
 import dask.config
 from dask.utils import parse_timedelta
-from distributed import Scheduler
 from distributed.core import Status, rpc
 from distributed.deploy.adaptive import Adaptive
 from distributed.deploy.cluster import Cluster
-from distributed.security import Security
-from distributed.utils import silence_logging_cmgr
+from distributed.utils import NoOpAwaitable, silence_logging_cmgr
 
-from actors.dask.adaptive import on_a_fleet
 from actors.dask.dashboard import DashboardPage
 from actors.dask.driver_image import with_driver_image
 from actors.dask.link import TOPIC, Link
+from actors.dask.serving import DASK_LOGGER, as_security, begin_the_end, new_scheduler
 from actors.dask.status import fleet_table
-from actors.dask.targets import Targets, at_least, at_most, how_many
+from actors.dask.targets import Targets, at_least, at_most, how_many, on_a_fleet
 from actors.dask.waiting import until_registered
 from actors.dask.workers import fleet_values, tls_options
-from actors.errors import SettingsError
 from actors.fleet.async_fleet import AsyncFleet
+from actors.local.private_directory import private_directory
 from actors.pods.pod import DEFAULT_PROFILE
 from actors.runtime import Entropy
 from actors.settings import Settings
-from actors.settings.loading import pod_ip
-from actors.text import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping, Sequence
     from datetime import timedelta
     from os import PathLike
 
-    from actors.messages import FleetStatus
+    from distributed import Scheduler
+    from distributed.security import Security
+
+    from actors.messages import Executor, FleetStatus
 
 __all__ = ["PodCluster"]
-
-logger = get_logger(__name__)
-
-DASK_LOGGER: Final = get_logger("distributed.deploy.executor-pods")
-"""Below the logger that Dask sets up: what it gets reaches stderr, as `silence_logs` allows."""
 
 MOST_LINES: Final = 1000
 """Lines that `get_logs` keeps of the fleet."""
@@ -84,7 +77,8 @@ class PodCluster(Cluster):
         namespace: of the pods; None: as the fleet finds it.
         image: of the workers. It must have the packages that this process has. None: that of the driver's own pod.
         nthreads: of a worker; None: the CPUs in `resources`, rounded up, or 1.
-        memory_limit: of a worker, as Dask has it; None: the memory in `resources`, or what Dask finds.
+        memory_limit: of a worker, as Dask has it; None: the memory in `resources`, or what Dask finds; with `local`,
+            a thread's share of this machine.
         resources: of the worker's container, as in the setting `executor.resources`.
         env: environment variables of the workers.
         pod_template: the setting `executor.pod_template`.
@@ -96,7 +90,8 @@ class PodCluster(Cluster):
         nanny: let a nanny process watch each worker. The fleet replaces pods in any case.
         drain_timeout: how long a worker that must go may finish its tasks and give its results away, whoever ends it;
             0: not at all. None: 60 seconds.
-        host: the address that the scheduler listens on; None: POD_IP, or what Dask finds; loopback with `local`.
+        host: the address that the scheduler listens on; "": all of this machine's. None: POD_IP and loopback, or all
+            if there is no POD_IP; with `local` only loopback.
         port: of the scheduler; 0: any free one.
         protocol: of the scheduler, such as "tls".
         security: certificates, as files that the pods have at the same paths; with `local` also in memory, and True
@@ -169,22 +164,22 @@ class PodCluster(Cluster):
         self._drain_timeout = _configured(drain_timeout=drain_timeout)["drain_timeout"]
         given = _configured(shutdown_on_close=shutdown_on_close)["shutdown_on_close"]
         self._shutdown_on_close = given is None or bool(given)
-        self._dashboard_address = _on_loopback(dashboard_address) if local and dashboard_address else dashboard_address
-        self.security = _security(security)
+        self._dashboard_address = dashboard_address
+        self.security = as_security(security)
         self._where: dict[str, Any] = {"kubeconfig": kubeconfig, "context": context}
         self._local = local
         self.scheduler: Scheduler | None = None
         self._parts: _Started | None = None
-        self._scratch: tempfile.TemporaryDirectory[str] | None = None
         self._silence_logs = silence_logs
-        self._silenced = ExitStack()
+        self._undo = ExitStack()
+        self._process = os.getpid()
         self._ending: asyncio.Task[None] | None = None
         self._stopping: asyncio.Task[tuple[str, ...]] | None = None
         super().__init__(
             asynchronous=asynchronous,
             loop=loop,
             quiet=quiet,
-            name=self._fleet_values["name"] or f"dask-{Entropy().token(6)}",
+            name=f"dask-{Entropy().token(6)}" if self._fleet_values["name"] is None else self._fleet_values["name"],
         )
         self._cluster_manager_logs: deque[Any] = deque(maxlen=MOST_LINES)
         if not self.called_from_running_loop:
@@ -210,9 +205,14 @@ class PodCluster(Cluster):
         """Start the scheduler, then the fleet, then what Dask's own class does. Undo all if a step fails."""
         self.status = Status.starting
         if self._silence_logs is not None:
-            self._silenced.enter_context(silence_logging_cmgr(self._silence_logs))
+            self._undo.enter_context(silence_logging_cmgr(self._silence_logs))
         try:
-            self.scheduler = scheduler = await self._new_scheduler()
+            self.scheduler = scheduler = await new_scheduler(
+                local=self._local,
+                security=self.security,
+                dashboard_address=self._dashboard_address,
+                **self._serving,
+            )
             link = Link(scheduler, said=self._said, before_close=self._stop_fleet, failed=self._end_soon)
             settings = await self._settings(scheduler.address)
             fleet = AsyncFleet(
@@ -242,34 +242,40 @@ class PodCluster(Cluster):
         if alarm:
             DASK_LOGGER.warning("%s: %s", self.name, line)
 
+    def sync(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Run a coroutine function in the event loop, and wait unless the cluster is asynchronous; Dask's own.
+
+        Raises:
+            RuntimeError: a fork has copied the cluster into this process, which has no thread that would run it.
+        """
+        self._check_process()
+        return super().sync(func, *args, **kwargs)
+
+    def _check_process(self) -> None:
+        if self._is_inherited():
+            raise RuntimeError(
+                f"this cluster belongs to process {self._process}: a process that was forked cannot use it, because "
+                "threads are not forked; connect a client of its own, or start processes with the method spawn"
+            )
+
+    def _is_inherited(self) -> bool:
+        return self._process != os.getpid()
+
     @property
     def _up(self) -> _Started:
+        self._check_process()
         if self._parts is None:
             raise RuntimeError("the cluster has not started: await it, or use `async with`")
         if self.status == Status.closed:
             raise RuntimeError("the cluster is closed")
         return self._parts
 
-    async def _new_scheduler(self) -> Scheduler:
-        serving = self._serving
-        host = serving["host"] or ("127.0.0.1" if self._local else pod_ip())
-        return await Scheduler(
-            host=host,
-            port=serving["port"] or 0,
-            protocol=serving["protocol"],
-            security=self.security,
-            dashboard=self._dashboard_address is not None,
-            dashboard_address=self._dashboard_address or f"{host or ''}:0",
-            idle_timeout=serving["idle_timeout"],
-        )
-
     async def _settings(self, scheduler_address: str) -> Settings:
         """Return the fleet's settings."""
         base, name, values = self._base, self._fleet_values["name"], dict(self._fleet_values["settings"] or {})
         folder = None
         if self._local:
-            self._scratch = tempfile.TemporaryDirectory(prefix="executor-pods-dask-", ignore_cleanup_errors=True)
-            folder = Path(self._scratch.name)
+            folder = private_directory(self._undo)
             base = {**base, "worker_options": {"local-directory": str(folder), **(base["worker_options"] or {})}}
         if self._fleet_values["namespace"] is not None:
             values["namespace"] = self._fleet_values["namespace"]
@@ -295,10 +301,14 @@ class PodCluster(Cluster):
 
     def close(self, timeout: float | None = None) -> Any:
         """End the workers and the scheduler, and delete the pods; with `shutdown_on_close=False` do nothing."""
-        return self.shutdown(timeout) if self._ends_when_closed() else self.sync(self._close)
+        if self._ends_when_closed() or self._is_inherited():
+            return self.shutdown(timeout)
+        return self.sync(self._close)
 
     def shutdown(self, timeout: float | None = None) -> Any:
-        """End the workers and the scheduler, and delete the pods."""
+        """End the workers and the scheduler, and delete the pods. In a forked child do nothing: its parent goes on."""
+        if self._is_inherited():
+            return NoOpAwaitable() if self.asynchronous else None
         self._shutdown_on_close = True
         waiting = super().close(timeout)
         if not self.asynchronous:
@@ -315,7 +325,7 @@ class PodCluster(Cluster):
         return self._ending
 
     async def _close(self) -> None:
-        if self._ends_when_closed():
+        if self._ends_when_closed() and not self._is_inherited():
             await asyncio.shield(self._end_soon())
 
     async def _end(self) -> None:
@@ -330,15 +340,13 @@ class PodCluster(Cluster):
             if self.scheduler is not None:
                 await self.scheduler.close()
             await super()._close()
-            if self._scratch is not None:
-                self._scratch.cleanup()
-            self._silenced.close()
+            self._undo.close()
 
     async def _stop_fleet(self) -> None:
         """Stop the fleet, once: before the scheduler, whose workers would end first, and be replaced."""
         if self._stopping is None and self._parts is not None and self.scheduler is not None:
-            _forget_work(self.scheduler)
             self._stopping = asyncio.ensure_future(self._parts.fleet.stop())
+            begin_the_end(self.scheduler)
         if self._stopping is not None:
             await asyncio.shield(self._stopping)
 
@@ -406,17 +414,16 @@ class PodCluster(Cluster):
             **kwargs,
         )
 
-    # ── what Adaptive asks ──────────────────────────────────────────────────────────────────────────────────────
-
     @property
-    def plan(self) -> set[Any]:
-        """The names of the workers that should exist, as many as are wanted; `"default/0"` for one without a pod."""
-        return self._parts.targets.plan() if self._parts is not None else set()
+    def workers(self) -> Mapping[Any, Executor | None]:
+        """The workers that should exist, as many as are wanted, by name; `"default/0"` is one without a pod.
 
-    @property
-    def requested(self) -> set[Any]:
-        """The same: the fleet requests what is wanted."""
-        return self.plan
+        Dask has its `plan` and `requested` from here, and how many the widget says are wanted.
+        """
+        if self._parts is None or self.status == Status.closed:
+            return {}
+        executors = self._parts.fleet.executors
+        return {name: executors.get(name) for name in self._parts.targets.plan()}
 
     # ── waiting ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -475,30 +482,3 @@ def _configured(**given: Any) -> dict[str, Any]:
         name: dask.config.get(f"executor-pods.{name}", default=None) if value is None else value
         for name, value in given.items()
     }
-
-
-def _security(given: Security | bool | None) -> Security:
-    """Return the security to use.
-
-    Raises:
-        SettingsError: it is none.
-    """
-    if given is True:
-        return Security.temporary()
-    if not given:
-        return Security()
-    if isinstance(given, Security):
-        return given
-    raise SettingsError(f"security = {given!r}: must be a distributed.Security, or True for new certificates")
-
-
-def _on_loopback(address: str) -> str:
-    """Return a dashboard's address, with this machine's own if it names none: others must not reach it."""
-    return f"127.0.0.1:{address.removeprefix(':')}" if address.removeprefix(":").isdecimal() else address
-
-
-def _forget_work(scheduler: Scheduler) -> None:
-    """Release all results: the scheduler would compute again what it loses with each worker that ends."""
-    for name, client in list(scheduler.clients.items()):
-        keys = [task.key for task in client.wants_what]
-        scheduler.client_releases_keys(keys=keys, client=name, stimulus_id="executor-pods-close")

@@ -1,6 +1,7 @@
 """`Targets`: how many workers each group should have, as the user or Dask's `Adaptive` says.
 
 The fleet does the rest: it creates what lacks, and retires what is in excess, in the order of what an end costs here.
+`FleetAdaptive` is Dask's own `Adaptive`; when it wants fewer workers, the fleet retires them.
 """
 
 from __future__ import annotations
@@ -10,13 +11,14 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from dask.utils import parse_bytes
+from distributed.deploy.adaptive import Adaptive
 
 from actors.dask.draining import costs
 from actors.messages import ExecutorState
 from actors.pods.pod import DEFAULT_PROFILE
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
 
     from distributed import Scheduler
 
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from actors.fleet.async_fleet import AsyncFleet
     from actors.messages import Executor
 
-__all__ = ["Targets", "at_least", "at_most", "how_many"]
+__all__ = ["FleetAdaptive", "Targets", "at_least", "at_most", "how_many", "on_a_fleet"]
 
 UNCONNECTED: Final = (0, -1, 0)
 """What the end of an executor costs whose worker has not connected: less than that of any worker."""
@@ -100,6 +102,29 @@ class Targets:
         return planned
 
 
+class FleetAdaptive(Adaptive):
+    """`Adaptive` that leaves the retirement to the cluster.
+
+    Dask's own would have the scheduler close the workers first. Their executors would end by themselves, and be
+    replaced before the cluster is told that fewer are wanted.
+    """
+
+    async def scale_down(self, workers: Collection[Any]) -> None:
+        """Retire workers, by name."""
+        await self.cluster._up.targets.scale_down(workers)  # noqa: SLF001 - the coroutine behind `scale_down`
+
+    async def scale_up(self, n: int) -> None:
+        """Have so many workers in all."""
+        await self.cluster._up.targets.scale_all(n)  # noqa: SLF001 - as above
+
+
+def on_a_fleet(given: type[Adaptive]) -> type[Adaptive]:
+    """Return the class that adapts: the user's own, with these two steps if it has none of its own."""
+    if issubclass(given, FleetAdaptive) or "scale_down" in _own(given) or "scale_up" in _own(given):
+        return given
+    return FleetAdaptive if given is Adaptive else type(given.__name__, (given, FleetAdaptive), {})
+
+
 def how_many(n: int | None, memory: str | int | None, cores: int | None, args: Sequence[str]) -> int:
     """Return how many workers are asked for: `n`, or as many as have so much memory or so many threads together.
 
@@ -135,9 +160,10 @@ def _amounts(memory: str | int | None, cores: int | None, args: Sequence[str]) -
     amounts: list[float] = []
     if memory is not None:
         limit = _option(args, "--memory-limit")
-        if limit == "auto":
-            raise ValueError("workers for an amount of memory need memory_limit, or memory in resources")
-        amounts.append(parse_bytes(memory) / parse_bytes(limit))
+        size = 0 if limit == "auto" else parse_bytes(limit)
+        if size <= 1:  # a part of the machine, or no limit
+            raise ValueError("workers for an amount of memory need memory_limit as an amount, or memory in resources")
+        amounts.append(parse_bytes(memory) / size)
     if cores is not None:
         amounts.append(cores / int(_option(args, "--nthreads")))
     return amounts
@@ -156,3 +182,7 @@ def _name(scheduler: Scheduler, worker: Any) -> Any:
     if worker in scheduler.workers:
         return scheduler.workers[worker].name
     return int(worker) if isinstance(worker, str) and worker.isdecimal() else worker
+
+
+def _own(given: type[Adaptive]) -> set[str]:
+    return {name for each in given.__mro__ if each not in Adaptive.__mro__ for name in vars(each)}

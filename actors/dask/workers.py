@@ -9,7 +9,9 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 
-from dask.utils import parse_timedelta
+from dask.system import CPU_COUNT
+from dask.utils import parse_bytes, parse_timedelta
+from distributed.system import MEMORY_LIMIT
 
 from actors.errors import SettingsError
 from actors.kube.quantities import parse_quantity
@@ -45,6 +47,7 @@ def worker_args(
     resources: Mapping[str, Any] | None,
     nanny: bool,
     options: Mapping[str, Any],
+    share: int | None = None,
 ) -> tuple[str, ...]:
     """Return the arguments of `dask worker`. The kubelet fills in the executor's id and the scheduler's address.
 
@@ -55,11 +58,17 @@ def worker_args(
         resources: of the container, as in the settings.
         nanny: a second process watches the worker.
         options: more of Dask's options by name: `{"lifetime": "1h", "dashboard": True}`.
+        share: bytes that each thread has where neither `memory_limit` nor `resources` says anything; None: what Dask
+            finds.
+
+    Raises:
+        SettingsError: a number of threads, or an amount of memory, is none.
     """
+    threads = _threads(nthreads, resources)
     flags: dict[str, Any] = {
         "name": "$(EXECUTOR_ID)",
-        "nthreads": nthreads or _cpus(resources),
-        "memory-limit": memory_limit if memory_limit is not None else _memory(resources),
+        "nthreads": threads,
+        "memory-limit": _memory(memory_limit, resources, None if share is None else share * threads),
         "nanny": nanny,
         "dashboard": False,
         "death-timeout": DEATH_TIMEOUT,
@@ -84,8 +93,13 @@ def group_values(
     nanny: bool,
     local: bool,
     tls: Mapping[str, str],
+    share: int | None = None,
 ) -> dict[str, Any]:
-    """Return a worker group as the settings of a profile. What it does not set is that of `base`."""
+    """Return a worker group as the settings of a profile. What it does not set is that of `base`.
+
+    Raises:
+        SettingsError: as `worker_args`.
+    """
     own = {name: given.get(name, base.get(name)) for name in (*_OWN - {"n_workers"}, "resources")}
     args = worker_args(
         protocol=protocol,
@@ -94,6 +108,7 @@ def group_values(
         resources=own["resources"],
         nanny=nanny,
         options={**(_ON_LOOPBACK if local else {}), **tls, **(own["worker_options"] or {})},
+        share=share,
     )
     values = {name: value for name, value in given.items() if name not in _OWN and value is not None}
     command = _command(own["worker_command"], local=local)
@@ -107,6 +122,7 @@ def fleet_values(
     groups: Mapping[str, Mapping[str, Any]],
     scheduler_address: str,
     drain_timeout: Any,
+    local: bool,
     **more: Any,
 ) -> dict[str, Any]:
     """Return the values of the fleet's settings.
@@ -117,11 +133,13 @@ def fleet_values(
         groups: the others.
         scheduler_address: with its protocol.
         drain_timeout: of all groups, as Dask reads durations; 0: workers do not drain. None: `DRAIN_TIMEOUT`.
+        local: the workers are processes of this machine.
         more: what `group_values` needs beside.
 
     Raises:
-        SettingsError: `drain_timeout` is no duration.
+        SettingsError: `drain_timeout` is no duration; or as `worker_args`.
     """
+    more |= {"local": local, "share": _share(given, base, groups) if local else None}
     protocol, _, address = scheduler_address.partition("://")
     executor = {"drain_timeout": _drain(DRAIN_TIMEOUT if drain_timeout is None else drain_timeout)}
     executor |= group_values(base, base=base, protocol=protocol, **more)
@@ -192,11 +210,44 @@ def _amount(resources: Mapping[str, Any] | None, name: str) -> Any:
     return None
 
 
-def _cpus(resources: Mapping[str, Any] | None) -> int:
-    cpus = _amount(resources, "cpu")
-    return 1 if cpus is None else max(1, math.ceil(cpus))
+def _threads(given: Any, resources: Mapping[str, Any] | None) -> int:
+    if given is None:
+        cpus = _amount(resources, "cpu")
+        return 1 if cpus is None else max(1, math.ceil(cpus))
+    if isinstance(given, bool) or not isinstance(given, int) or given < 1:
+        raise SettingsError(f"nthreads = {given!r}: must be a whole number of threads, at least 1")
+    return given
 
 
-def _memory(resources: Mapping[str, Any] | None) -> str:
-    memory = _amount(resources, "memory")
-    return "auto" if memory is None else str(int(memory))
+def _memory(given: Any, resources: Mapping[str, Any] | None, share: int | None) -> str:
+    if given is None:
+        memory = _amount(resources, "memory")
+        memory = share if memory is None else int(memory)
+        return "auto" if memory is None else str(memory)
+    try:
+        is_amount = given != "" and not isinstance(given, bool) and (given == "auto" or parse_bytes(given) >= 0)
+    except (AttributeError, OverflowError, TypeError, ValueError):  # Dask's own name neither the argument nor its value
+        is_amount = False
+    if not is_amount:
+        how = 'must be an amount such as "4 GiB", a part of the machine such as 0.25, "auto", or 0 for no limit'
+        raise SettingsError(f"memory_limit = {given!r}: {how}")
+    return str(given)
+
+
+def _share(given: Mapping[str, Any], base: Mapping[str, Any], groups: Mapping[str, Mapping[str, Any]]) -> int:
+    """Return the bytes of each thread if the workers of the start share this machine: or its CPUs, if these are more.
+
+    Dask's own rule knows the CPUs only: each worker is promised memory as if there were no more threads than CPUs.
+    """
+    profiles = given.get("profiles", {})
+    threads = _at_start(given.get("executor", {}), base)
+    for name in {*profiles, *groups}:
+        threads += _at_start(profiles.get(name, {}), {**base, "n_workers": 0, **groups.get(name, {})})
+    share: int = MEMORY_LIMIT // max(threads, CPU_COUNT)
+    return share
+
+
+def _at_start(given: Mapping[str, Any], group: Mapping[str, Any]) -> int:
+    """Return how many threads the workers of a group have at the start; a number that is none is refused elsewhere."""
+    number = given.get("instances", group.get("n_workers"))
+    return number * _threads(group.get("nthreads"), group.get("resources")) if isinstance(number, int) else 0

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import atexit
-import os
-import shutil
-import tempfile
 from contextlib import ExitStack
-from pathlib import Path
 from signal import SIGKILL
 from typing import TYPE_CHECKING, Final, Self
 
 from actors.errors import SettingsError, needs_extra
 from actors.local.kubelet.delays import Delays
 from actors.local.kubelet.process_kubelet import ProcessKubelet
+from actors.local.private_directory import private_directory
 from actors.local.store.object_store import ObjectStore
 from actors.pods.pod import ROLE_EXECUTOR, ROLE_LABEL
 from actors.runtime import Clock, Entropy, SystemClock, TimerThread
@@ -25,6 +21,7 @@ with needs_extra("local", "the embedded cluster"):
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import timedelta
+    from pathlib import Path
     from types import TracebackType
 
 __all__ = ["LocalCluster"]
@@ -95,7 +92,7 @@ class LocalCluster:
         if self._running is not None:
             raise RuntimeError("the cluster is already running")
         with ExitStack() as undo:
-            directory = _private_directory(undo)
+            directory = private_directory(undo)
             self._create_namespace()
             timers = TimerThread(self._clock)
             undo.callback(timers.close)
@@ -208,17 +205,3 @@ class LocalCluster:
         existing = {item["metadata"]["name"] for item in self.store.list("namespaces", None).items}
         if self._namespace not in existing:
             self.store.create("namespaces", None, {"metadata": {"name": self._namespace}})
-
-
-def _private_directory(undo: ExitStack) -> Path:
-    """Make a directory of mode 0700. It is removed when the cluster stops or the program exits, by no forked child."""
-    directory, owner = Path(tempfile.mkdtemp(prefix="executor-pods-")), os.getpid()
-
-    def remove() -> None:
-        if os.getpid() == owner:
-            shutil.rmtree(directory, ignore_errors=True)
-
-    undo.callback(remove)
-    undo.callback(atexit.unregister, remove)
-    atexit.register(remove)
-    return directory

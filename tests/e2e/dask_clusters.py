@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 LIMIT: Final = 60.0
 """Seconds that only a failure waits."""
 
+SLEEPER: Final = ("sh", "-c", "trap 'exit 143' TERM; sleep 1000 & wait")
+"""The command of a worker that runs and never connects."""
+
 
 def cluster_of(n_workers: int = 0, **values: Any) -> PodCluster:
     """A cluster without a dashboard, of processes of this machine."""

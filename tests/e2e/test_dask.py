@@ -25,14 +25,11 @@ from actors.errors import WaitTimeout
 from actors.fleet.async_fleet import AsyncFleet
 from actors.local.cluster import LocalCluster
 from tests.docs.pages import blocks
-from tests.e2e.dask_clusters import LIMIT, busy, cluster_of, double, lost, on, pids, scheduler_of, told, until
+from tests.e2e.dask_clusters import LIMIT, SLEEPER, busy, cluster_of, double, lost, on, pids, scheduler_of, told, until
 from tests.e2e.leftovers import kept, left, opened, running
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-SLEEPER = ("sh", "-c", "trap 'exit 143' TERM; sleep 1000 & wait")
-"""Runs and never connects."""
 
 
 @pytest.fixture(autouse=True)

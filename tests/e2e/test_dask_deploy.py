@@ -42,7 +42,7 @@ pytest.importorskip("distributed")
 import dask.config
 from distributed import Client
 
-from tests.e2e.dask_clusters import LIMIT, busy, cluster_of, double, pids, scheduler_of, told, until
+from tests.e2e.dask_clusters import LIMIT, SLEEPER, busy, cluster_of, double, pids, scheduler_of, told, until
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -379,6 +379,15 @@ def test_the_cluster_knows_what_its_scheduler_knows_and_shows_it() -> None:
         assert "<td>3</td><td>2</td>" in cluster._repr_html_()
 
     run(program, n_workers=2, nthreads=2)
+
+
+def test_a_notebooks_scaling_tab_says_how_many_workers_are_wanted() -> None:
+    with cluster_of(worker_command=SLEEPER, drain_timeout=0) as cluster:
+        assert "Workers: 0<" in cluster._scaling_status()
+        cluster.scale(3)
+        assert "Workers: 0 / 3<" in cluster._scaling_status()
+        assert len(cluster.workers) == len(cluster.plan) == 3
+    assert cluster.workers == {}
 
 
 @pytest.mark.stress

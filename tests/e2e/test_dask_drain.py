@@ -16,7 +16,19 @@ import dask.config
 from distributed import Client
 
 from actors.local.cluster import LocalCluster
-from tests.e2e.dask_clusters import LIMIT, begun, cluster_of, leave_a_thread, lost, noted, on, scheduler_of, told, until
+from tests.e2e.dask_clusters import (
+    LIMIT,
+    begun,
+    busy,
+    cluster_of,
+    leave_a_thread,
+    lost,
+    noted,
+    on,
+    scheduler_of,
+    told,
+    until,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -92,6 +104,21 @@ def test_the_pause_of_a_worker_ends_once_its_results_are_with_others(nanny: bool
 
     with LocalCluster() as local:
         asyncio.run(program(local))
+
+
+@pytest.mark.parametrize("is_busy", [False, True])
+def test_a_cluster_that_is_closed_waits_for_no_pause(is_busy: bool) -> None:
+    async def program() -> None:
+        values: dict[str, Any] = {"drain_timeout": "1h", "settings": {"executor": {"stop_grace_period": "1h"}}}
+        async with cluster_of(2, asynchronous=True, **values) as cluster, Client(cluster, asynchronous=True) as client:
+            await cluster.wait_for_workers(2, timeout=LIMIT)
+            if is_busy:
+                _task = client.submit(time.sleep, 1000)
+                await until(lambda: busy(cluster))
+            await asyncio.wait_for(cluster.close(), LIMIT)
+            assert {event["kind"] for event in told(cluster, "removed")} == {"KILLED_BY_DRIVER"}
+
+    asyncio.run(program())
 
 
 def test_a_thread_that_a_task_has_left_does_not_keep_a_worker_that_is_drained() -> None:

@@ -1,6 +1,6 @@
 """Dask clusters that end, in order or by Ctrl-C, leave nothing.
 
-One in the default suite: tests/e2e/test_dask.py.
+One more in the default suite: tests/e2e/test_dask.py.
 """
 
 from __future__ import annotations
@@ -22,23 +22,21 @@ pytest.importorskip("distributed")
 
 from distributed import Client
 
-from tests.e2e.dask_clusters import LIMIT, busy, cluster_of, until
+from tests.e2e.dask_clusters import LIMIT, SLEEPER, busy, cluster_of, until
 from tests.e2e.leftovers import environment, kept, left, opened, running
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-pytestmark = pytest.mark.stress
-
 LIVES: Final = 100
 """With threads, and as many with asyncio."""
 
-SLEEPER: Final = ("sh", "-c", "trap 'exit 143' TERM; sleep 1000 & wait")
 STUBBORN: Final = ("sh", "-c", "trap '' TERM; sleep 1000 & wait; wait")
-"""Executors that run and never connect; the second one ends by SIGKILL only."""
+"""As `SLEEPER`; it ends by SIGKILL only."""
 
 
+@pytest.mark.stress
 def test_a_hundred_clusters_of_a_program_with_threads_leave_nothing(folder: Path) -> None:
     def life(number: int) -> None:
         with cluster_of(number % 2, drain_timeout=0) as cluster:
@@ -57,6 +55,7 @@ def test_a_hundred_clusters_of_a_program_with_threads_leave_nothing(folder: Path
         assert left(folder) == [], f"after {number} lives"
 
 
+@pytest.mark.stress
 def test_a_hundred_clusters_of_one_event_loop_leave_nothing(folder: Path) -> None:
     async def life(number: int) -> None:
         async with cluster_of(number % 2, drain_timeout=0, asynchronous=True) as cluster:
@@ -77,6 +76,50 @@ def test_a_hundred_clusters_of_one_event_loop_leave_nothing(folder: Path) -> Non
             assert left(folder) == [], f"after {number} lives"
 
     asyncio.run(program())
+
+
+FORKED: Final = """
+import os, sys
+from actors.dask import PodCluster
+
+if __name__ == "__main__":
+    with PodCluster(1, local=True, dashboard_address=None, security=True) as cluster:
+        cluster.wait_for_workers(1, timeout="1m")
+        child = os.fork()
+        if child == 0:
+            calls = [
+                lambda: cluster.scale(2),
+                lambda: cluster.scale_down([1]),
+                lambda: cluster.adapt(maximum=2),
+                lambda: cluster.wait_for_workers(1),
+                cluster.fleet_status,
+                cluster.get_logs,
+            ]
+            refused = 0
+            for call in calls:
+                try:
+                    call()
+                except RuntimeError as error:
+                    refused += "a process that was forked cannot use it" in str(error)
+            sys.exit(refused)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 6
+        cluster.scale(2)
+        cluster.wait_for_workers(2, timeout="1m")  # which need the files of the certificates
+"""
+
+
+def test_a_forked_child_is_refused_in_words_and_its_end_leaves_the_cluster_alone(tmp_path: Path) -> None:
+    pytest.importorskip("cryptography")
+    done = subprocess.run(
+        [sys.executable, "-c", FORKED],
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+        env=environment(tmp_path),
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert left(tmp_path) == []
 
 
 class Session:
@@ -150,6 +193,7 @@ def still_works(session: Session) -> None:
     session.until_printed("goes on")
 
 
+@pytest.mark.stress
 def test_ctrl_c_while_a_cluster_opens_leaves_nothing(tmp_path: Path) -> None:
     with session(tmp_path) as terminal:
         terminal.enter("print('open' 'ing'); cluster = PodCluster(1, **how)")
@@ -160,6 +204,7 @@ def test_ctrl_c_while_a_cluster_opens_leaves_nothing(tmp_path: Path) -> None:
     assert left(tmp_path) == []
 
 
+@pytest.mark.stress
 def test_ctrl_c_while_workers_are_waited_for_leaves_nothing(tmp_path: Path) -> None:
     with session(tmp_path) as terminal:
         terminal.enter(f"cluster = PodCluster(1, worker_command={SLEEPER}, **how)")
@@ -171,6 +216,7 @@ def test_ctrl_c_while_workers_are_waited_for_leaves_nothing(tmp_path: Path) -> N
     assert left(tmp_path) == []
 
 
+@pytest.mark.stress
 def test_ctrl_c_while_workers_compute_leaves_nothing(tmp_path: Path) -> None:
     with session(tmp_path) as terminal:
         terminal.enter("cluster = PodCluster(1, **how)", "client = cluster.get_client()")
@@ -185,6 +231,7 @@ def test_ctrl_c_while_workers_compute_leaves_nothing(tmp_path: Path) -> None:
     assert left(tmp_path) == []
 
 
+@pytest.mark.stress
 def test_ctrl_c_while_a_cluster_closes_leaves_nothing(tmp_path: Path) -> None:
     with session(tmp_path) as terminal:
         terminal.enter(f"cluster = PodCluster(1, worker_command={STUBBORN}, **how)")

@@ -17,13 +17,10 @@ from actors.dask import waiting
 from actors.errors import Unreachable, WaitTimeout
 from actors.fleet import goals
 from actors.local.cluster import LocalCluster
-from tests.e2e.dask_clusters import LIMIT, cluster_of, on, pids, told, until
+from tests.e2e.dask_clusters import LIMIT, SLEEPER, cluster_of, on, pids, told, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-SLEEPER = ("sh", "-c", "trap 'exit 143' TERM; sleep 1000 & wait")
-"""Runs and never connects."""
 
 
 @pytest.fixture

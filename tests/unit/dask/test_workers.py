@@ -8,6 +8,10 @@ import pytest
 
 pytest.importorskip("distributed")
 
+from dask.system import CPU_COUNT
+from distributed.system import MEMORY_LIMIT
+
+from actors.dask.targets import how_many
 from actors.dask.workers import fleet_values, group_values, tls_options, worker_args
 from actors.errors import SettingsError
 
@@ -87,6 +91,65 @@ def test_processes_of_this_machine_listen_on_its_loopback_unless_the_user_says_o
     assert "--host" not in group_values({}, local=False, **more)["args"]
     own = group_values({"worker_options": {"host": "10.0.0.9"}}, local=True, **more)["args"]
     assert own[own.index("--host") + 1] == "10.0.0.9"
+
+
+def limits(base: dict[str, Any], groups: dict[str, Any], **more: Any) -> dict[str, int | str]:
+    """Return each group's limit of memory."""
+    values = fleet_values(
+        **{"given": {}, "local": True, **more},
+        base=base,
+        groups=groups,
+        scheduler_address="tcp://127.0.0.1:1",
+        drain_timeout=None,
+        nanny=False,
+        tls={},
+    )
+    found = {name: each["args"] for name, each in {"default": values["executor"], **values["profiles"]}.items()}
+    texts = {name: args[args.index("--memory-limit") + 1] for name, args in found.items() if args}
+    return {name: int(text) if text.isdecimal() else text for name, text in texts.items()}
+
+
+def test_processes_of_this_machine_are_promised_no_more_memory_than_it_has() -> None:
+    many = 3 * CPU_COUNT
+    (limit,) = limits({"n_workers": many}, {}).values()
+    assert limit == MEMORY_LIMIT // many
+    with_groups = limits({"n_workers": many}, {"big": {"n_workers": 2, "nthreads": 4}})
+    assert with_groups["big"] == 4 * with_groups["default"]
+    assert many * with_groups["default"] + 2 * with_groups["big"] <= MEMORY_LIMIT
+    assert limits({"n_workers": 1}, {}, given={"executor": {"instances": many}}) == {"default": limit}
+
+
+def test_a_few_processes_of_this_machine_leave_memory_for_a_worker_on_each_cpu() -> None:
+    assert limits({"n_workers": 0}, {}) == {"default": MEMORY_LIMIT // CPU_COUNT}
+
+
+def test_only_memory_that_nobody_has_set_is_shared() -> None:
+    groups = {"own": {"memory_limit": "1 GiB"}, "sized": {"resources": {"limits": {"memory": "2Gi"}}}}
+    found = limits({"n_workers": 8}, groups)
+    assert (found["own"], found["sized"]) == ("1 GiB", 2 << 30)
+    assert limits({"n_workers": 8, "memory_limit": "auto"}, {}) == {"default": "auto"}
+    assert limits({"n_workers": 8}, {}, local=False) == {"default": "auto"}
+
+
+@pytest.mark.parametrize("given", ["12 parsecs", -1, True, [1], "", 1e400])
+def test_an_amount_of_memory_that_is_none_is_named_with_its_value(given: Any) -> None:
+    with pytest.raises(SettingsError) as raised:
+        worker_args(**{**PLAIN, "memory_limit": given})
+    assert str(raised.value).startswith(f"memory_limit = {given!r}: must be an amount such as")
+
+
+@pytest.mark.parametrize("given", [0, -3, True, "2", 1.5])
+def test_a_number_of_threads_that_is_none_is_named_with_its_value(given: Any) -> None:
+    with pytest.raises(SettingsError) as raised:
+        worker_args(**{**PLAIN, "nthreads": given})
+    assert str(raised.value) == f"nthreads = {given!r}: must be a whole number of threads, at least 1"
+
+
+@pytest.mark.parametrize("limit", ["auto", 0, 0.25, 1])
+def test_workers_for_an_amount_of_memory_need_an_amount_for_each(limit: Any) -> None:
+    with pytest.raises(ValueError, match="workers for an amount of memory need memory_limit as an amount"):
+        how_many(None, "8 GiB", None, worker_args(**{**PLAIN, "memory_limit": limit}))
+    assert how_many(None, "8 GiB", None, worker_args(**{**PLAIN, "memory_limit": "3 GiB"})) == 3
 
 
 @pytest.mark.parametrize("given", ["-1s", -1, "soon", [1], 1e300])
