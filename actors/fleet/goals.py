@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from actors.errors import Unreachable, WaitTimeout
@@ -16,7 +17,7 @@ from actors.pods.stuck import CRASHING, KINDS, NEVER_HEAL, is_gated
 from actors.settings.durations import format_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from actors.fleet.view import FleetView, Record
     from actors.messages import AllocationBlocked, Executor
@@ -26,6 +27,8 @@ __all__ = ["Goal"]
 
 PULL_PATIENCE: Final = timedelta(seconds=15)
 """How long an executor may be stuck for a reason that can heal. The kubelet tries a pull again after 10 seconds."""
+
+EMPTY: Final[Mapping[str, str]] = MappingProxyType({})
 
 FOR_GOOD: Final = frozenset({"Altered", "BadRequest", "Forbidden", "Invalid", "namespace"})
 """Values of `AllocationBlocked.blocked_by` that only a person changes."""
@@ -88,10 +91,13 @@ class Goal:
         records = view.records.copy().values()
         return any(self._waits(each) and each.pod is not None and is_gated(each.pod) for each in records)
 
-    def timed_out(self, view: FleetView, limit: timedelta, alive: Sequence[Executor] = ()) -> WaitTimeout:
+    def timed_out(
+        self, view: FleetView, limit: timedelta, alive: Sequence[Executor] = (), failing: Mapping[str, str] = EMPTY
+    ) -> WaitTimeout:
         """Return the error at the end of the time, with all that holds the executors up.
 
         `alive` are the executors as the Backend knows them: those that wait for a scheduling gate now have a reason.
+        `failing` are the errors of the sources that fail now.
         """
         causes = [f"{block.profile!r} is blocked: {block.cause}" for block in self._blocks(view)]
         if stuck := self._stuck(view, all_kinds=True):
@@ -101,6 +107,7 @@ class Goal:
         if gated:
             causes.append(f"executor {gated[0].id} {gated[0].reason}{_and_more(len(gated))}")
         causes = causes or _last_end(view)
+        causes += [f"the {name} fails: {error}" for name, error in failing.items()]
         return WaitTimeout(": ".join((f"{self._so_far(view)} after {format_duration(limit)}", *causes)))
 
     def _blocks(self, view: FleetView) -> list[AllocationBlocked]:
