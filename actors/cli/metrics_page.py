@@ -56,7 +56,7 @@ def serve_metrics(address: str, port: int, *, clock: Clock | None = None) -> Ite
         raise SettingsError(f"metrics cannot be served at {address} port {port}: it is no host's name") from None
     with ExitStack() as undo:
         undo.callback(server.server_close)
-        thread = start_thread(server.serve_forever, "metrics")
+        thread = start_thread(server.serve_forever, "executor-pods/metrics")
         undo.pop_all()
     try:
         host = f"[{address}]" if ":" in address else address

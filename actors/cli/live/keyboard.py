@@ -96,7 +96,7 @@ class Keyboard:
             tty.setcbreak(self._terminal, termios.TCSADRAIN)
             self._wake = os.pipe()
             with suppress(NoThread):  # as above
-                self._thread = start_thread(partial(self._read, self._wake[0]), "keys")
+                self._thread = start_thread(partial(self._read, self._wake[0]), "executor-pods/keys")
 
     def leave(self) -> None:
         """Restore the terminal. What was typed meanwhile is not passed on to the shell."""
