@@ -5,6 +5,7 @@
     ExecutorPodsError
     ├── SettingsError            a setting, template, kubeconfig or flag is wrong; nothing was started
     ├── MissingExtra             a package is not installed; the message says which extra brings it
+    ├── NoThread                 the system starts no further thread; a `RuntimeError`
     ├── Refused                  the receiver cannot accept a message; an error for its sender only
     ├── ActorCrashed             the actor crashed while it handled the question
     ├── FleetEnded               a `Fleet` has ended or failed, or did not start or stop in time
@@ -59,6 +60,7 @@ __all__ = [
     "Gone",
     "Invalid",
     "MissingExtra",
+    "NoThread",
     "NotFound",
     "NotSent",
     "QuotaExceeded",
@@ -95,6 +97,10 @@ class SettingsError(ExecutorPodsError, ValueError):
 
 class MissingExtra(ExecutorPodsError, ImportError):
     """A package is not installed that an extra of this library brings; the message says how to install it."""
+
+
+class NoThread(ExecutorPodsError, RuntimeError):
+    """The system starts no further thread; the message says how many there are, and which limit it knows."""
 
 
 @contextmanager

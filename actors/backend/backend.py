@@ -13,12 +13,12 @@ from datetime import timedelta
 from functools import partial
 from inspect import iscoroutinefunction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, cast, get_args
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from actors.backend import children
 from actors.backend.backend_ref import BackendRef
 from actors.backend.connection import connect
-from actors.backend.driver_channel import CrashReport, DriverChannel
+from actors.backend.driver_channel import CrashReport, DriverChannel, DriverFunction
 from actors.backend.driver_messages import FROM_DRIVER, checked
 from actors.backend.driver_pod import DriverPod
 from actors.backend.shutdown import PATIENCE, Shutdown
@@ -45,7 +45,8 @@ from actors.messages.internal import (
     Source,
 )
 from actors.messages.internal.names import ALLOCATOR, POOL, RECORDER, WATCH
-from actors.metrics.counts import FleetCounts, Traced
+from actors.metrics.counts import FleetCounts
+from actors.metrics.tracing import LONGEST_CALL, Tracing
 from actors.runtime import (
     Actor,
     ActorRef,
@@ -56,6 +57,7 @@ from actors.runtime import (
     Supervisor,
     SupervisorMessage,
     Terminated,
+    TookTooLong,
     installed_system,
 )
 from actors.settings import Settings
@@ -72,7 +74,6 @@ if TYPE_CHECKING:
     from actors.lease.marks import Marks
     from actors.messages import FromDriver, ToDriver
     from actors.metrics.counts import Metrics, Traces
-    from actors.runtime.mailbox import DeadLetters
 
 __all__ = ["Backend"]
 
@@ -80,9 +81,6 @@ logger = get_logger(__name__)
 
 OWNER_CHECK: Final = timedelta(seconds=1)
 """How often to check that the driver is alive: Pykka has no death watch."""
-
-
-_TRACED: Final = frozenset(get_args(Traced))
 
 
 class _OwnerCheckDue:
@@ -108,17 +106,19 @@ class Backend(Actor):
     ) -> BackendRef:
         """Start a backend for `owner`, the driver's actor, which receives all of the backend's messages.
 
-        `owner` may also be a function. It is called with each message in the backend's thread, one at a time, so it
-        must not block, and must not `ask` the backend. What it raises is logged, and the fleet goes on.
+        `owner` may also be a function. It is called with each message, one at a time, in a thread of its own: if it
+        blocks, the messages wait, and the fleet goes on. What it raises is logged.
 
         The cluster is that of `context`, or of the current context, in the file `kubeconfig`, or in the files that
         kubectl reads; without such a file it is the pod's own. Tests give their own `api` instead. The backend closes
         the API client when it ends. This method does not call the API: `BackendStarted` or `BackendFailed` follows
-        later. `roll_policy` replaces `roll.policy`; it is called in the backend's thread. `metrics` receives the
+        later. `roll_policy` replaces `roll.policy`. `metrics` receives the
         counters, and `traces` what happens to each executor, see `actors.metrics`. Without `system`, the backend has
         one of its own, or that of the open `Kit` of `actors.testing`.
 
         Raises:
+            TimeoutError: `metrics` or `traces` blocks; nothing was started.
+            NoThread: no thread can be started.
             TypeError: `settings` or `owner` is something else, or `api` is given with `kubeconfig` or `context`.
             SettingsError: settings, pod template or kubeconfig are wrong; nothing was started.
         """
@@ -137,8 +137,13 @@ class Backend(Actor):
         elif api is None:
             api = connect(settings, kubeconfig=None if kubeconfig is None else Path(kubeconfig), context=context)
         ours = isinstance(owner, Address)  # an actor of this runtime receives `Terminated` too, as owners do
-        driver = _address_of(owner, runs_on.letters)
+        tracing = None if traces is None else Tracing.begin(traces, settings.app_id, runs_on)
+        driver = _address_of(owner, runs_on)
+        address = runs_on.address("backend")
         counts = FleetCounts(settings.app_id, settings.profile_names)
+        counts.addresses = {"backend": address, "driver": driver}
+        if metrics is not None:
+            _export(metrics, counts, runs_on)  # before anything is started, which it may keep from it
         make = partial(
             cls,
             settings=settings,
@@ -148,15 +153,9 @@ class Backend(Actor):
             roll_policy=roll_policy,
             counts=counts,
             marks=own_marks(api.namespace) if settings.uses_lease and runs_on.wait is None else NO_MARKS,
-            traces=traces,
+            tracing=tracing,
         )
-        backend = runs_on.spawn(make, name="backend", owner=driver if ours else None)
-        if metrics is not None:
-            try:
-                metrics.add(counts)
-            except BaseException:
-                backend.stop()  # nobody gets its address; it has created nothing yet
-                raise
+        backend = runs_on.spawn(make, name="backend", owner=driver if ours else None, address=address)
         return BackendRef(backend, runs_on.letters)
 
     def __init__(
@@ -170,7 +169,7 @@ class Backend(Actor):
         roll_policy: RollPolicy | None,
         counts: FleetCounts,
         marks: Marks,
-        traces: Traces | None,
+        tracing: Tracing | None,
     ) -> None:
         super().__init__(context)
         self._settings = settings
@@ -188,10 +187,7 @@ class Backend(Actor):
         self._sources: dict[Source, Freshness] = {}
         self._supervisor = Supervisor(self, self._escalated, settings.backend.hang_timeout)
         self._children = {name: self._supervisor.address(name) for name in children.names(settings)}
-        self._traced: Address | None = None
-        """Receives what is traced, after us."""
-        if traces is not None:
-            self._traced = Address.calling(traces.begin(settings.app_id, self.clock.now), context.system.letters)
+        self._tracing = tracing
         counts.letters = context.system.letters
         counts.addresses = {"backend": self.address, "driver": driver, **self._children}
         self._state = FleetState(settings.initial_totals, settings.pod_prefix)
@@ -299,8 +295,8 @@ class Backend(Actor):
         answer = handle(message)
         self._scaling.notice(message)
         self._driver_pod.suspect(message)
-        if self._traced is not None and type(message) in _TRACED and answer is not False:
-            self._traced.tell(message)
+        if self._tracing is not None and answer is not False:
+            self._tracing.notice(message)
         return answer
 
     def _supervise(self, message: SupervisorMessage) -> None:
@@ -438,8 +434,8 @@ class Backend(Actor):
             closing.callback(self._api.close)
             if self._process is not None:
                 closing.callback(self._process.close)
-            if self._traced is not None:
-                closing.callback(self._traced.tell, BackendStopped())
+            if self._tracing is not None:
+                closing.callback(self._tracing.close)
 
 
 def _is_function(owner: object) -> bool:
@@ -453,14 +449,27 @@ def _kind_of(owner: object) -> str:
     return "a coroutine function" if iscoroutinefunction(owner) else type(owner).__name__
 
 
-def _address_of(owner: ActorRef[Any] | Address | Callable[[ToDriver], object], letters: DeadLetters) -> Address:
+def _address_of(owner: ActorRef[Any] | Address | Callable[[ToDriver], object], system: ActorSystem) -> Address:
     match owner:
         case Address():
             return owner
         case ActorRef():
-            return Address.to(owner, letters)
+            return Address.to(owner, system.letters)
         case function:
-            return Address.calling(function, letters)
+            return Address.calling(DriverFunction(function, system), system.letters)
+
+
+def _export(metrics: Metrics, counts: FleetCounts, system: ActorSystem) -> None:
+    """Pass on the counters.
+
+    Raises:
+        TimeoutError: the exporter blocks.
+        BaseException: the exporter raised it.
+    """
+    try:
+        system.call_within(LONGEST_CALL, partial(metrics.add, counts))
+    except TookTooLong as error:
+        raise TimeoutError(f"the exporter of metrics does not take the fleet: {error}") from error
 
 
 def _merged(*tables: Mapping[type, Callable[..., object]]) -> dict[type, Callable[..., object]]:

@@ -21,13 +21,16 @@ from actors.messages.internal import ToEventRecorder
 from actors.text import get_logger
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import TracebackType
 
     from actors.messages import ToDriver
     from actors.metrics.counts import BackendCounts
-    from actors.runtime import Address, Clock
+    from actors.runtime import ActorSystem, Address, Clock
 
-__all__ = ["CrashReport", "DriverChannel"]
+__all__ = ["CrashReport", "DriverChannel", "DriverFunction"]
+
+logger = get_logger(__name__)
 
 logger = get_logger(__name__)
 
@@ -111,3 +114,31 @@ class CrashReport:
         del kind, traceback
         if error is not None and not isinstance(error, Refused):
             self._channel.end(BackendFailed(error))
+
+
+class DriverFunction:
+    """Calls the driver's function with each message, in a thread of its own, where it may block.
+
+    The last message ends the thread.
+    """
+
+    def __init__(self, function: Callable[[ToDriver], object], system: ActorSystem) -> None:
+        self._function = function
+        self.__name__ = getattr(function, "__name__", type(function).__name__)
+        """Of the address, for logs."""
+        self._calls = system.calls(self._call, "executor-pods/driver")
+        self._calls.start()
+
+    def __call__(self, message: ToDriver) -> None:
+        """Have the function called with a message."""
+        self._calls.put(message)
+        if isinstance(message, BackendStopped | BackendFailed):
+            self._calls.end()
+
+    def _call(self, message: ToDriver) -> None:
+        try:
+            self._function(message)
+        except BaseException:  # a `sys.exit` in it must not end the calls
+            logger.exception(
+                "function that receives messages failed: function=%s message=%s", self.__name__, type(message).__name__
+            )

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import io
 import socket
-import threading
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import timedelta
 from socketserver import ThreadingMixIn
 from typing import TYPE_CHECKING, Any, Final, TextIO
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from actors.errors import SettingsError, needs_extra
-from actors.runtime import SystemClock, elapsed
+from actors.runtime import SystemClock, elapsed, start_thread
 
 with needs_extra("metrics", "--metrics-port"):
     from prometheus_client import CollectorRegistry, make_wsgi_app
@@ -55,8 +54,10 @@ def serve_metrics(address: str, port: int, *, clock: Clock | None = None) -> Ite
         raise SettingsError(f"metrics cannot be served at {address} port {port}: {error.strerror}") from None
     except UnicodeError:  # of the name's encoding: a part of it is empty, too long, or no text
         raise SettingsError(f"metrics cannot be served at {address} port {port}: it is no host's name") from None
-    thread = threading.Thread(target=server.serve_forever, name="metrics", daemon=True)
-    thread.start()
+    with ExitStack() as undo:
+        undo.callback(server.server_close)
+        thread = start_thread(server.serve_forever, "executor-pods/metrics")
+        undo.pop_all()
     try:
         host = f"[{address}]" if ":" in address else address
         yield metrics, f"http://{host}:{server.server_port}/metrics"

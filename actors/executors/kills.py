@@ -9,15 +9,16 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from actors.errors import Refused
-from actors.executors.roll import POLICIES, candidates, choose, lacks
+from actors.executors.roll import LONGEST_CHOICE, POLICIES, candidates, choose, lacks
 from actors.messages import DecommissionExecutors, ExecutorDrained, KillExecutors, RetireExecutors
 from actors.messages.internal import DeletePods, DrainEnded, ExecutorDecommissioned, ExecutorKilled, GracePeriods
 from actors.messages.internal.names import ALLOCATOR, LIFECYCLE, POOL
 from actors.pods.loss import ENDED_BY_DRIVER
-from actors.runtime import later
+from actors.runtime import TookTooLong, later
 from actors.text import get_logger
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from actors.executors.fleet_state import FleetState
-    from actors.executors.roll import RollPolicy
+    from actors.executors.roll import Candidate, RollPolicy
     from actors.messages import ToDriver
     from actors.messages.internal import LedgerEntry
     from actors.runtime import Actor, Address, Moment
@@ -85,7 +86,8 @@ class Kills:
         self._grace = settings.executor.kill_grace_period
         self._graces = GracePeriods.without_pause(settings.draining)
         self._roll_interval = settings.roll.interval
-        self._policy = policy or POLICIES[settings.roll.policy]
+        self._policy = POLICIES[settings.roll.policy] if policy is None else partial(self._asked, policy)
+        self._system = backend.context.system
         self._state = state
         self._children = children
         self._tell = tell
@@ -151,7 +153,11 @@ class Kills:
             return
         try:
             chosen = choose(among, self._policy)
-        except Exception:
+        except TookTooLong:
+            logger.exception("roll policy takes too long, no executor is rolled any more")
+            self._timers.cancel("roll")  # or each roll would leave a thread behind
+            return
+        except BaseException:  # a `sys.exit` in it must not end the fleet
             logger.exception("roll policy failed, no executor is rolled")
             return
         if chosen is not None:
@@ -161,6 +167,9 @@ class Kills:
             else:  # its replacement waits until it is gone, so that the fleet never has more pods than its target
                 self._let_finish((chosen.executor_id,))
                 self.end((chosen.executor_id,), message=ROLLED)
+
+    def _asked(self, policy: RollPolicy, among: Sequence[Candidate]) -> int | None:
+        return self._system.call_within(LONGEST_CHOICE, lambda: policy(among))
 
     # ── ends ────────────────────────────────────────────────────────────────────────────────────────────────────
 

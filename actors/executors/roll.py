@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from actors.pods.pod import Pod, restarts
@@ -35,6 +36,10 @@ class Candidate:
     """How often its connection was lost, plus how often its containers were restarted."""
     pod: Pod
 
+
+LONGEST_CHOICE: Final = timedelta(seconds=5)
+"""How long a function of the driver may take to choose executors, all its calls together. The Backend and who asks it
+wait meanwhile. A function that compares what it has takes a microsecond an executor."""
 
 RollPolicy: TypeAlias = Callable[["Sequence[Candidate]"], int | None]
 """Returns the id of the executor to roll, None for none. It may use anything that the driver knows."""

@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Final
 
 from actors.errors import Refused
 from actors.executors.fleet_state import ScaleDown
+from actors.executors.roll import LONGEST_CHOICE
 from actors.executors.status import living_executor
 from actors.messages import ExecutorBusy, ExecutorIdle, HoldFleet, RegisterExecutor, ResumeFleet, ScaleExecutors
 from actors.messages.internal import ExecutorSeen
 from actors.pods.loss import SCALED_DOWN
 from actors.pods.state import PodRunning
-from actors.runtime import call_within
+from actors.runtime import TookTooLong
 from actors.text import get_logger, one_line
 
 if TYPE_CHECKING:
@@ -46,10 +47,6 @@ LONGEST_ERROR: Final = 200
 
 HELD: Final = "was retired, as the fleet is on hold"
 """The loss message of an executor that `HoldFleet` ended, after its name."""
-
-LONGEST_CHOICE: Final = timedelta(seconds=5)
-"""How long a function may take to choose victims, all its calls together. The Backend and who asks it wait meanwhile. A
-function that compares what it has takes a microsecond an executor."""
 
 RETRY: Final = timedelta(seconds=1)
 """How often to look whether the lease is back, while there are too many executors."""
@@ -76,6 +73,7 @@ class Scaling:
     ) -> None:
         self._timers = backend.timers
         self._clock = backend.clock
+        self._system = backend.context.system
         self._state = state
         self._allocator = allocator
         self._kills = kills
@@ -152,7 +150,7 @@ class Scaling:
         rules, totals = self._state.excess_rules()
         try:
             self._end(self._choose(rules, totals), rules, SCALED_DOWN if self._state.hold is None else HELD)
-        except TimeoutError:
+        except TookTooLong:
             logger.exception("choosing victims takes too long, executors in excess stay until the next target is set")
             for profile in [name for name, rule in self._state.scale_downs.items() if callable(rule.victims)]:
                 del self._state.scale_downs[profile]  # or each count would leave a thread behind
@@ -164,7 +162,7 @@ class Scaling:
 
         Raises:
             BaseException: a function of the program raised it.
-            TimeoutError: it has taken too long.
+            TookTooLong: it has taken too long.
         """
         excess = {
             profile: (entries, len(entries) - totals.get(profile, 0))
@@ -174,7 +172,7 @@ class Scaling:
         value = partial(living_executor, states=self._state.states, at=self._clock.now())
         choice = partial(_victims_of, excess, scale_downs, value)
         if any(callable(scale_downs[profile].victims) for profile in excess):
-            return call_within(LONGEST_CHOICE, choice)
+            return self._system.call_within(LONGEST_CHOICE, choice)
         return choice()
 
     def _end(

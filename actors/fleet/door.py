@@ -520,6 +520,14 @@ class Door:
             return ()
         return found.alive
 
+    def _failing(self) -> Steps[dict[str, str]]:
+        """Return the errors of the sources that fail, none if the Backend does not answer."""
+        try:
+            found = yield from self.status()
+        except ExecutorPodsError:
+            return {}
+        return {name: source.error for name, source in found.sources.items() if source.error is not None}
+
     def wait_for(
         self, running: int | None, registered: int | None, profile: str | None, timeout: Duration | None
     ) -> Steps[None]:
@@ -549,7 +557,7 @@ class Door:
             if limit is not None and end is not None:
                 if now() >= end:
                     alive = (yield from self._alive()) if goal.needs_news(self.view) else ()
-                    raise goal.timed_out(self.view, limit, alive)
+                    raise goal.timed_out(self.view, limit, alive, (yield from self._failing()))
                 waits.append(elapsed(now(), end))
             for same, words in goal.held_up(self.view).items():
                 if same not in said:

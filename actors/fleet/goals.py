@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from datetime import timedelta
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from actors.errors import Unreachable, WaitTimeout
@@ -29,6 +30,8 @@ __all__ = ["Goal"]
 PATIENCE: Final = timedelta(seconds=45)
 """How long a refusal must last that usually only a person takes back, but that may be about to be. The kubelet tries a
 pull again after 10, 20 and 40 seconds: three have failed by then. A POST is tried again more often."""
+
+EMPTY: Final[Mapping[str, str]] = MappingProxyType({})
 
 FOR_GOOD: Final = frozenset({"Altered", "Invalid", "TooLarge", "policy", "quota_too_small"})
 """Values of `AllocationBlocked.blocked_by` that follow from the pod itself and from the cluster's rules."""
@@ -121,10 +124,13 @@ class Goal:
             self._waits(each) and each.pod is not None and is_gated(each.pod) for each in records
         )
 
-    def timed_out(self, view: FleetView, limit: timedelta, alive: Sequence[Executor] = ()) -> WaitTimeout:
+    def timed_out(
+        self, view: FleetView, limit: timedelta, alive: Sequence[Executor] = (), failing: Mapping[str, str] = EMPTY
+    ) -> WaitTimeout:
         """Return the error at the end of the time, with all that holds the executors up.
 
         `alive` are the executors as the Backend knows them: those that wait for a scheduling gate now have a reason.
+        `failing` are the errors of the sources that fail now.
         """
         causes = [_blocked(name, block) for name, block in self._blocks(view)]
         if stuck := self._stuck(view):
@@ -134,6 +140,7 @@ class Goal:
         if gated:
             causes.append(f"executor {gated[0].id} {gated[0].reason}{_and_more(len(gated))}")
         causes = causes or _last_end(view)
+        causes += [f"the {name} fails: {error}" for name, error in failing.items()]
         return WaitTimeout(": ".join((f"{self._so_far(view)} after {format_duration(limit)}", *causes)))
 
     def _now(self, executor_id: int, record: Record, alive: Sequence[Executor]) -> Record:

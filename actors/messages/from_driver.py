@@ -88,8 +88,8 @@ class ScaleExecutors(Question[tuple[int, ...]]):
     - "newest" or "oldest": by when they began to run.
     - "idle": those that are not busy (`ExecutorBusy`). Not connected ones go first, then the newest. Busy ones stay
       until they are idle.
-    - a function: a sort key. The lowest goes first; None: this one stays. It is called in the backend's thread, so it
-      must not block. If it fails, the message is refused and changes nothing.
+    - a function: a sort key. The lowest goes first; None: this one stays. The backend waits for it. If it fails, or
+      takes longer than 5 s, the message is refused and changes nothing.
 
     Executors that are being ended or were decommissioned neither count nor are they ended again. This holds until the
     next message that sets the profile's target: a pending executor that begins to run after all while there are too

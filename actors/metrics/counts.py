@@ -207,7 +207,7 @@ class Metrics(Protocol):
     """Receives a fleet's counters at its start, to export them."""
 
     def add(self, fleet: FleetCounts) -> None:
-        """Add a fleet. Called on the thread that starts the Backend."""
+        """Add a fleet. Called before the Backend starts, which does not if this raises, or takes longer than 5 s."""
 
 
 Traced: TypeAlias = (
@@ -222,5 +222,6 @@ class Traces(Protocol):
     def begin(self, app_id: str, now: Callable[[], datetime]) -> Callable[[Traced], object]:
         """Begin to trace a fleet: return a function that gets these messages to its Backend, after the Backend.
 
-        It is called in the Backend's thread, and with `BackendStopped` at the end. What it raises is logged.
+        It is called in a thread of its own, and with `BackendStopped` at the end. If it is slow, messages wait, and
+        beyond 10,000 are dropped. What it raises is logged.
         """

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import threading
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, final
 
 from actors.errors import SettingsError, needs_extra
 from actors.page.site import HEADERS, MOST_VIEWERS, Answer, Asked, Site, Stream
-from actors.runtime import elapsed
+from actors.runtime import elapsed, start_thread
 from actors.text import get_logger
 from actors.text.http_log import HttpLog
 
@@ -82,6 +81,7 @@ def serve(
 
     Raises:
         SettingsError: the address is not one of this machine, or the port is in use.
+        NoThread: no thread can be started.
     """
     try:
         listener = _listen(address, port)
@@ -90,8 +90,10 @@ def serve(
     except UnicodeError:  # of the name's encoding: a part of it is empty, too long, or no text
         raise SettingsError(f"the page cannot be served at {address} port {port}: it is no host's name") from None
     server = _Server(listener, make, clock, read_within)
-    thread = threading.Thread(target=server.run, name="executor-pods/page", daemon=True)
-    thread.start()
+    with ExitStack() as undo:
+        undo.callback(listener.close)
+        thread = start_thread(server.run, "executor-pods/page")
+        undo.pop_all()
     try:
         server.ready.result()
         yield listener.getsockname()[1]

@@ -13,10 +13,11 @@ from actors.runtime.backoff import Backoff
 from actors.runtime.clock import Clock, Deadline, Moment, SystemClock, elapsed, later
 from actors.runtime.entropy import Entropy
 from actors.runtime.handle import Hung, Lost, StoppedByHost, SupervisorMessage, Terminated
-from actors.runtime.loop import at_rest, call_within
+from actors.runtime.loop import at_rest
 from actors.runtime.mailbox import DeadLetters
 from actors.runtime.supervisor import ChildSpec, Supervisor
 from actors.runtime.system import ActorSystem, installed, installed_system
+from actors.runtime.threads import Courier, TookTooLong, in_words, start_thread
 from actors.runtime.timers import Scheduled, Timers, TimerService, TimerThread
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "ChildSpec",
     "Clock",
     "Context",
+    "Courier",
     "DeadLetters",
     "Deadline",
     "Dispatcher",
@@ -47,10 +49,12 @@ __all__ = [
     "TimerService",
     "TimerThread",
     "Timers",
+    "TookTooLong",
     "at_rest",
-    "call_within",
     "elapsed",
+    "in_words",
     "installed",
     "installed_system",
     "later",
+    "start_thread",
 ]

@@ -9,7 +9,7 @@ time. Private names have two underscores, so that no subclass overrides them by 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol, final
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, final
 
 import pykka
 from pykka._envelope import Envelope
@@ -24,6 +24,7 @@ from actors.text import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from datetime import timedelta
     from types import TracebackType
 
     from actors.runtime.clock import Clock
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from actors.runtime.timers import TimerService
 
 __all__ = ["Actor", "Context", "Dispatcher"]
+
+T = TypeVar("T")
 
 logger = get_logger(__name__)
 
@@ -75,6 +78,9 @@ class System(Protocol):
         self, factory: Callable[[Context], Actor], *, name: str, owner: Address | None, address: Address | None = None
     ) -> Address:
         """Create an actor and start it."""
+
+    def call_within(self, limit: timedelta, function: Callable[[], T]) -> T:
+        """Return what a function of the program returns, if it does in time."""
 
     def close(self) -> None:
         """Stop the threads that all actors share."""

@@ -19,11 +19,12 @@ import threading
 from collections import deque
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeVar, cast, final
+from typing import TYPE_CHECKING, Final, final
 
 from actors.runtime.clock import SystemClock
 from actors.runtime.handle import Lost, Sender, running
 from actors.runtime.mailbox import Mailbox, MailboxClosed
+from actors.runtime.threads import start_thread
 from actors.runtime.timers import TimerHeap
 from actors.text import get_logger
 
@@ -38,11 +39,9 @@ if TYPE_CHECKING:
     from actors.runtime.mailbox import DeadLetters
     from actors.runtime.timers import Entry
 
-__all__ = ["Loop", "at_rest", "call_within"]
+__all__ = ["Loop", "at_rest"]
 
 logger = get_logger(__name__)
-
-T = TypeVar("T")
 
 LOOK_EVERY: Final = 1.0
 """Seconds between two looks at whether the loop still handles the same message: then another thread takes over."""
@@ -76,38 +75,6 @@ def at_rest(callback: Callable[[], None]) -> None:
         loop.callbacks.append(callback)
     else:
         callback()
-
-
-def call_within(limit: timedelta, function: Callable[[], T]) -> T:
-    """Return what a function of the program returns, which may block for ever: it runs in a thread of its own.
-
-    In a thread that runs no actors of a loop it is called at once: there nobody else waits, and in virtual time no
-    thread can be waited for.
-
-    Raises:
-        TimeoutError: the function still runs after `limit`. Its thread is left behind.
-        RuntimeError: no thread can be started.
-        BaseException: the function raised it.
-    """
-    if _thread.loop is None:
-        return function()
-    answers: queue.SimpleQueue[tuple[T, None] | tuple[None, BaseException]] = queue.SimpleQueue()
-
-    def answer() -> None:
-        try:
-            answers.put((function(), None))
-        except BaseException as error:  # noqa: BLE001 - who waits raises it
-            answers.put((None, error))
-
-    run = partial(contextvars.copy_context().run, answer)
-    threading.Thread(target=run, name="executor-pods/program", daemon=True).start()
-    try:
-        result, error = answers.get(timeout=limit.total_seconds())
-    except queue.Empty:
-        raise TimeoutError(f"it took longer than {limit.total_seconds():g} s") from None
-    if error is not None:
-        raise error
-    return cast("T", result)
 
 
 @final
@@ -194,7 +161,7 @@ class Loop:
         """See `Dispatcher`. The first actor starts the thread.
 
         Raises:
-            RuntimeError: no thread can be started.
+            NoThread: no thread can be started.
         """
         mailbox = actor.actor_inbox
         assert isinstance(mailbox, _LoopMailbox)
@@ -223,8 +190,7 @@ class Loop:
 
     def _start_threads(self) -> None:
         over = threading.Event()
-        watch = threading.Thread(target=self._watch, args=(over,), name="executor-pods/loop-watch", daemon=True)
-        watch.start()
+        start_thread(partial(self._watch, over), "executor-pods/loop-watch")
         try:
             self._start_thread(over)
         except BaseException:
@@ -232,14 +198,8 @@ class Loop:
             raise
 
     def _start_thread(self, over: threading.Event) -> None:
-        """Start a thread that goes on with the actors."""
-        before = self._thread
-        self._thread = threading.Thread(target=self._run, args=(over,), name="executor-pods/actors", daemon=True)
-        try:
-            self._thread.start()
-        except BaseException:
-            self._thread = before
-            raise
+        """Start a thread that goes on with the actors, once it gets the lock, which the caller holds."""
+        self._thread = start_thread(partial(self._run, over), "executor-pods/actors")
 
     def _run(self, over: threading.Event) -> None:
         try:

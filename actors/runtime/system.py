@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import TYPE_CHECKING, Any, Final, TypeVar, final
 
 from pykka import ActorRegistry
 
@@ -13,6 +13,7 @@ from actors.runtime.clock import Clock, SystemClock
 from actors.runtime.entropy import Entropy
 from actors.runtime.loop import Loop
 from actors.runtime.mailbox import DeadLetters
+from actors.runtime.threads import AtOnce, Calls, Courier, call_within
 from actors.text import logging_survived
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from actors.runtime.timers import TimerService
 
 __all__ = ["ActorSystem", "installed", "installed_system"]
+
+T = TypeVar("T")
 
 
 @final
@@ -66,7 +69,7 @@ class ActorSystem:
         The actor runs `started` first. `owner` is notified of its end, but not of exceptions raised here.
 
         Raises:
-            Exception: `factory` failed, or no thread could be started (RuntimeError). Nothing is left running or
+            Exception: `factory` failed, or no thread could be started (NoThread). Nothing is left running or
                 registered.
             KeyboardInterrupt: likewise, unless the actor runs already: then `address` is alive.
         """
@@ -84,6 +87,17 @@ class ActorSystem:
                 actor.handle.discard()
             raise
         return address
+
+    def call_within(self, limit: timedelta, function: Callable[[], T]) -> T:
+        """Return what a function of the program returns, as `threads.call_within` does.
+
+        In virtual time it is called at once: no thread can be waited for.
+        """
+        return function() if self.wait is not None else call_within(limit, function)
+
+    def calls(self, function: Callable[[T], object], name: str, most: int = 0) -> Calls[T]:
+        """Return the calls of a function of the program, as those of a `threads.Courier`; in virtual time, at once."""
+        return AtOnce(function) if self.wait is not None else Courier(function, name, most)
 
     def close(self) -> None:
         """Drop all timers. Stop all actors before, in the order they need."""

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, final
 
 from actors.runtime.clock import Clock, SystemClock, later
 from actors.runtime.mailbox import Signal
+from actors.runtime.threads import start_thread
 from actors.text import get_logger
 
 if TYPE_CHECKING:
@@ -224,13 +225,11 @@ class TimerThread:
         """Call `callback` in the timer thread after `delay`. After `close` it is never called.
 
         Raises:
-            RuntimeError: the thread could not be started; nothing is scheduled.
+            NoThread: the thread could not be started; nothing is scheduled.
         """
         with self._changed:
             if (self._thread is None or not self._thread.is_alive()) and not self._closed:
-                thread = threading.Thread(target=self._run, name="executor-pods/timers", daemon=True)
-                thread.start()
-                self._thread = thread
+                self._thread = start_thread(self._run, "executor-pods/timers")
             entry, is_next = self._heap.add(delay, callback)
             if is_next:
                 self._changed.notify()

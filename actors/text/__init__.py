@@ -9,7 +9,7 @@ values as JSON. It never decides what a text means.
 from actors.text.ages import age
 from actors.text.escape import LONGEST_TEXT, one_line
 from actors.text.json_values import JsonReady, rfc3339
-from actors.text.logger import LONGEST_LINE, Log, fields_of, get_logger, log_with, logging_survived
+from actors.text.logger import LONGEST_LINE, Log, fields_of, get_logger, guard_logs_of, log_with, logging_survived
 
 __all__ = [
     "LONGEST_LINE",
@@ -19,6 +19,7 @@ __all__ = [
     "age",
     "fields_of",
     "get_logger",
+    "guard_logs_of",
     "log_with",
     "logging_survived",
     "one_line",

@@ -1,13 +1,15 @@
-"""`HttpLog`: the log of an HTTP server that anybody may connect to."""
+"""`HttpLog`: the log of an HTTP server that anybody may connect to. What asyncio and aiohttp log in it is guarded."""
 
 from __future__ import annotations
 
 import logging
 from typing import Any, final
 
-from actors.text.logger import Log
+from actors.text.logger import Log, guard_logs_of
 
 __all__ = ["HttpLog"]
+
+guard_logs_of("asyncio", "aiohttp.internal", "aiohttp.server", "aiohttp.web")
 
 
 @final

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from types import TracebackType
 
-__all__ = ["LONGEST_LINE", "Log", "fields_of", "get_logger", "log_with", "logging_survived"]
+__all__ = ["LONGEST_LINE", "Log", "fields_of", "get_logger", "guard_logs_of", "log_with", "logging_survived"]
 
 LONGEST_LINE: Final = 8_000
 """Characters of a message that is made of several texts, and of a line of the log."""
@@ -102,6 +102,40 @@ class _LoggingSurvived:
 
 logging_survived: Final = _LoggingSurvived()
 """For records that no `Log` makes, such as those of another package's call that does nothing after it has logged."""
+
+
+_OURS: Final = "executor-pods/"
+"""What the names of the library's threads begin with."""
+
+
+class _Guarded(threading.local):
+    """A filter that has the records of the library's threads handled as those of a `Log` are, and no others."""
+
+    is_handling = False
+
+    def __call__(self, record: logging.LogRecord) -> bool:
+        """Handle a record here, where what is raised ends, and tell its logger not to."""
+        if self.is_handling or not threading.current_thread().name.startswith(_OURS):
+            return True
+        self.is_handling = True
+        try:
+            with logging_survived:
+                logging.getLogger(record.name).handle(record)  # noqa: TID251 - another package's; with all its filters
+        finally:
+            self.is_handling = False
+        return False
+
+
+_guarded: Final = _Guarded()
+
+
+def guard_logs_of(*names: str) -> None:
+    """Guard what other packages log in the library's threads, by the names of their loggers.
+
+    A handler of the program that raises would be the end of what they do there. In threads of the program it still is.
+    """
+    for name in names:
+        logging.getLogger(name).addFilter(_guarded)  # noqa: TID251 - another package's; it adds it once
 
 
 def _is_main_thread() -> bool:

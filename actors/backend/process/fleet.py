@@ -47,7 +47,7 @@ from actors.kube.http.pod_api import HttpPodApi, package_version
 from actors.kube.metered import MeteredPodApi
 from actors.messages.internal import ExecutorsObserved
 from actors.metrics.counts import Backlog, FleetCounts
-from actors.runtime import ActorSystem, Address, SystemClock, Terminated, elapsed
+from actors.runtime import ActorSystem, Address, SystemClock, Terminated, elapsed, start_thread
 from actors.runtime.supervisor import kind_of, stack_of
 from actors.text import LONGEST_LINE, fields_of, get_logger, log_with, one_line
 
@@ -132,7 +132,7 @@ def _end_with(parent: int) -> None:
             pause.wait(PARENT_CHECK)
         os._exit(0)
 
-    threading.Thread(target=look, name="executor-pods/parent", daemon=True).start()
+    start_thread(look, "executor-pods/parent")
 
 
 def _serve(outbox: _Outbox) -> None:
@@ -170,7 +170,7 @@ class _Outbox:
         """None in place of states that newer ones have replaced."""
         self._states_at: int | None = None
         """The place of the newest states that wait."""
-        threading.Thread(target=self._write, name="executor-pods/to-driver", daemon=True).start()
+        start_thread(self._write, "executor-pods/to-driver")
 
     def put(self, frame: FromFleet) -> None:
         """Send a frame soon, together with others."""

@@ -38,13 +38,13 @@ from actors.backend.process.frames import (
     pack,
     unpack,
 )
-from actors.backend.process.log_records import LogRecords
+from actors.backend.process.log_records import log_records
 from actors.backend.process.observed import KnownStates
 from actors.backend.process.remote_actor import ChildEnded, RemoteActor
 from actors.kube.http.pod_api import HttpPodApi, package_version
 from actors.messages.internal import ExecutorsObserved
 from actors.metrics.counts import ProcessCounts
-from actors.runtime import Hung, Lost, at_rest
+from actors.runtime import Hung, Lost, at_rest, in_words, start_thread
 from actors.text import get_logger, log_with
 
 if TYPE_CHECKING:
@@ -262,7 +262,7 @@ class _Process:
         self._writing = True
         """That thread has frames to send, the first of all at least."""
         self._states = KnownStates()
-        self._records = LogRecords(app_id)
+        self._records = log_records(app_id)
         self._unanswered = 0
         """Pings since the process was heard."""
         self._may_begin = False
@@ -280,10 +280,9 @@ class _Process:
         self.is_ready = False
         self.ended = False
         self._connection, theirs = _connected()
-        self._writer = threading.Thread(target=self._write, name="executor-pods/to-fleet", daemon=True)
-        self._reader = threading.Thread(target=self._run, args=(theirs,), name="executor-pods/fleet", daemon=True)
+        self._writer: threading.Thread | None = None
         try:
-            self._reader.start()
+            self._reader = start_thread(partial(self._run, theirs), "executor-pods/fleet")
         except BaseException:
             self.ended = True
             self._connection.close()
@@ -321,8 +320,8 @@ class _Process:
         """Kill the process, and wait for its end."""
         self._closing = True
         self._kill()
-        for thread in {self._reader, self._writer} - {threading.current_thread()}:
-            if thread.is_alive():
+        for thread in (self._reader, self._writer):
+            if thread is not None and thread is not threading.current_thread():
                 thread.join(END_LIMIT)
 
     def _tell(self, frame: ToFleet) -> None:
@@ -395,8 +394,10 @@ class _Process:
             logger.info("process of the fleet started: pid=%d", self._popen.pid)
             if self._closing:
                 self._kill()
-            self._writer.start()
+            self._writer = start_thread(self._write, "executor-pods/to-fleet")
             why = self._hear()
+        except OSError as error:
+            why = f"{type(error).__name__}: {in_words(error)}"
         except BaseException as error:  # noqa: BLE001 - whatever keeps it from starting, or what it has sent
             why = f"{type(error).__name__}: {error}"
         self._end(why)
@@ -430,9 +431,7 @@ class _Process:
             case LogRecord(attributes):
                 self._records.put(attributes)
             case NeedCredential(refused):
-                renewal = threading.Thread(target=self._renew, args=(refused,), name="executor-pods/renewal")
-                renewal.daemon = True
-                renewal.start()
+                start_thread(partial(self._renew, refused), "executor-pods/renewal")
 
     def _renew(self, refused: Credential) -> None:
         """Answer with a newer credential, or with the same if there is none. A login program may run for it."""
@@ -453,11 +452,12 @@ class _Process:
         ended = "" if self._popen is None else _reaped(self._popen)
         self.why = self.why or ended or why
         self._outbox.put(None)
-        if not self._writer.ident:
+        if self._writer is None:
             self._connection.close()
         if self._counts.process is not None:
             self._counts.process.lose()
-        self._records.close(END_LIMIT)
+        self._records.end()
+        self._records.join(END_LIMIT)
         with self._lock:
             self.ended = True
         self._end_actors()

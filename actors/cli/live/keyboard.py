@@ -10,12 +10,16 @@ import os
 import re
 import select
 import termios
-import threading
 import tty
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, final
 
+from actors.errors import NoThread
+from actors.runtime import start_thread
+
 if TYPE_CHECKING:
+    import threading
     from collections.abc import Callable, Iterator
 
 __all__ = ["Keyboard", "in_foreground", "keys_of"]
@@ -91,8 +95,8 @@ class Keyboard:
             self._before = termios.tcgetattr(self._terminal)
             tty.setcbreak(self._terminal, termios.TCSADRAIN)
             self._wake = os.pipe()
-            self._thread = threading.Thread(target=self._read, args=(self._wake[0],), name="keys", daemon=True)
-            self._thread.start()
+            with suppress(NoThread):  # as above
+                self._thread = start_thread(partial(self._read, self._wake[0]), "executor-pods/keys")
 
     def leave(self) -> None:
         """Restore the terminal. What was typed meanwhile is not passed on to the shell."""
@@ -100,9 +104,10 @@ class Keyboard:
         if before is not None:
             with suppress(termios.error):
                 termios.tcsetattr(self._terminal, termios.TCSAFLUSH, before)
-        if self._wake is not None and self._thread is not None:
-            os.write(self._wake[1], b".")
-            self._thread.join()
+        if self._wake is not None:
+            if self._thread is not None:
+                os.write(self._wake[1], b".")
+                self._thread.join()
             for descriptor in self._wake:
                 os.close(descriptor)
         self._wake = self._thread = None

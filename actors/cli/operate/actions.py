@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ipaddress
 import json
-import threading
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -23,6 +22,7 @@ from actors.cli.operate.cluster import interruptible
 from actors.cli.operate.target import show
 from actors.cli.streams import say
 from actors.errors import ApiError, Refused, SettingsError, Unavailable
+from actors.runtime import start_thread
 from actors.text import LONGEST_LINE, one_line
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ def _in_time(url: str, ask: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any
         except BaseException as error:  # noqa: BLE001 - who waits raises it
             answers.put(error)
 
-    threading.Thread(target=answer, name="executor-pods/page-answer", daemon=True).start()
+    start_thread(answer, "executor-pods/page-answer")
     for _ in range(ceil(_LIMIT / _LOOK)):
         with suppress(Empty):
             match answers.get(timeout=_LOOK):

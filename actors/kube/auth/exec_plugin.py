@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import msgspec
 
-from actors.runtime import SystemClock, later
+from actors.runtime import SystemClock, in_words, later
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -105,7 +105,7 @@ def run(entry: Mapping[str, Any], folder: Path, cluster: Mapping[str, Any], limi
             start_new_session=not interactive,  # so that its child processes end with it
         )
     except OSError as error:
-        raise PluginFailed(f"it cannot be run: {error.strerror}{_hint(plugin)}") from None
+        raise PluginFailed(f"it cannot be run: {in_words(error)}{_hint(plugin)}") from None
     except ValueError:  # a null byte, or a variable's name with "="
         raise PluginFailed("its command, arguments or environment have characters that are not allowed") from None
     with process:

@@ -13,7 +13,7 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
-from actors.errors import ApiError, BadRequest, SettingsError, Unavailable
+from actors.errors import BadRequest, NoThread, SettingsError, Unavailable
 from actors.kube import api
 from actors.kube.api import PODS
 from actors.kube.calls import OpenCall, OpenCalls
@@ -138,8 +138,11 @@ class HttpPodApi:
         try:
             with self._lock:
                 self._threads = {*filter(threading.Thread.is_alive, self._threads), stream.start(self._timers)}
-        except RuntimeError as error:
-            stream.end(_no_thread(error))
+        except NoThread as error:
+            stream.end(Unavailable(str(error)))
+            logger.info("fewer requests at a time, so that a watch gets a thread: most=%d", self._workers.spare_one())
+        else:
+            self._workers.use_all()
         return stream
 
     def server_now(self) -> datetime | None:
@@ -295,8 +298,8 @@ class HttpPodApi:
         try:
             call.depends_on(self._timers.schedule(self.request_timeout, late))
             self._workers.submit(run)
-        except RuntimeError as error:
-            call.complete(_no_thread(error))
+        except NoThread as error:
+            call.complete(Unavailable(str(error)))
 
     def _client(self) -> Client:
         return Client(
@@ -334,10 +337,6 @@ def _delete(path: str, options: DeleteOptions) -> HttpRequest:
 
 def _patch(path: str, patch: Manifest) -> HttpRequest:
     return HttpRequest("PATCH", path, _json(patch), content_type=MERGE_PATCH)
-
-
-def _no_thread(error: RuntimeError) -> ApiError:
-    return Unavailable(f"no thread can be started: {error}")
 
 
 def _json(value: Mapping[str, Any]) -> bytes:

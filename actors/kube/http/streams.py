@@ -6,7 +6,6 @@ under the stream's lock. A sink may cancel its own stream.
 
 from __future__ import annotations
 
-import threading
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Final, final
@@ -19,8 +18,10 @@ from actors.kube.http.body import inflater_of
 from actors.kube.http.watch_lines import LineSplitter
 from actors.kube.http.wire import Wire, WireCut
 from actors.kube.http.workers import deliver
+from actors.runtime import start_thread
 
 if TYPE_CHECKING:
+    import threading
     from collections.abc import Callable, Sequence
 
     from actors.kube.api import WatchSink
@@ -89,14 +90,12 @@ class Stream(OpenStream):
         """Start the thread that connects and reads. The limit is how long the server may take to send headers.
 
         Raises:
-            RuntimeError: no thread can be started.
+            NoThread: no thread can be started.
         """
         self._timers = timers
         limit = timers.schedule(self._limit, self._late)
         self.depends_on(limit)
-        thread = threading.Thread(target=self._run, args=(limit,), name="executor-pods/kube-watch", daemon=True)
-        thread.start()
-        return thread
+        return start_thread(partial(self._run, limit), "executor-pods/kube-watch")
 
     def _late(self) -> None:
         wire = self._wire

@@ -24,6 +24,7 @@ from urllib3.util.ssl_ import create_urllib3_context
 
 from actors.kube.auth.proxies import split_account
 from actors.kube.http.chunks import Answer
+from actors.text import guard_logs_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,6 +39,10 @@ if TYPE_CHECKING:
     """A tuple is a header of several lines."""
 
 __all__ = ["Cord", "Transport", "Wire", "WireCut", "WireLate"]
+
+guard_logs_of(
+    "urllib3.connection", "urllib3.connectionpool", "urllib3.poolmanager", "urllib3.response", "urllib3.util.retry"
+)
 
 _current: ContextVar[Wire | None] = ContextVar("_current", default=None)
 """The wire of the request that this thread sends: urllib3 makes connections far below, without a parameter for it."""

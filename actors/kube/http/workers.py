@@ -8,7 +8,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, TypeAlias, final
 
+from actors.errors import NoThread
 from actors.kube.http.client import Client
+from actors.runtime import start_thread
 from actors.text import get_logger
 
 __all__ = ["Job", "Workers", "deliver"]
@@ -36,7 +38,9 @@ class Workers:
     """
 
     def __init__(self, limit: int, make_client: Callable[[], Client]) -> None:
+        self._most = limit
         self._limit = limit
+        """Fewer than may be, while there are too few threads for others."""
         self._make_client = make_client
         self._lock = threading.Lock()
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
@@ -56,7 +60,7 @@ class Workers:
         """Run a job in a worker, in the order of submission. Drops the job if closed.
 
         Raises:
-            RuntimeError: no thread can be started, and no worker exists yet.
+            NoThread: no thread can be started, and no worker exists yet.
         """
         with self._lock:
             if self._closed:
@@ -68,6 +72,19 @@ class Workers:
             self._open += 1
             self._jobs.put(job)
 
+    def spare_one(self) -> int:
+        """End one thread, but not the last, and start none until `use_all`. Return how many there may be."""
+        with self._starting, self._lock:
+            self._limit = max(1, len(self._threads) - 1)
+            self._open += 1
+            self._jobs.put(_nothing)  # a worker that is idle looks at the limit after that
+            self._lacking.put(None)  # and the starter now
+            return self._limit
+
+    def use_all(self) -> None:
+        """Have as many threads as may be."""
+        self._limit = self._most
+
     def close(self) -> tuple[threading.Thread, ...]:
         """Drop queued and later jobs, and end each worker after its current job. Return the threads, to be joined."""
         with self._lock:
@@ -77,32 +94,27 @@ class Workers:
                     self._jobs.get_nowait()
             self._lacking.put(None)
         with self._starting:  # the last start
-            for _ in self._threads:
+            threads = tuple(self._threads)
+            for _ in threads:
                 self._jobs.put(None)
-            return (*self._threads, *([] if self._starter is None else [self._starter]))
+            return (*threads, *([] if self._starter is None else [self._starter]))
 
     def _start_soon(self) -> None:
         """Have a worker started. If that fails, the next job that finds none idle tries again."""
-        if self._starter is None:
-            starter = threading.Thread(target=self._start_more, name="executor-pods/kube-calls", daemon=True)
-            with suppress(RuntimeError):
-                starter.start()
-                self._starter = starter
+        if self._starter is None or not self._starter.is_alive():
+            with suppress(NoThread):
+                self._starter = start_thread(self._start_more, "executor-pods/kube-calls")
         self._lacking.put(None)
 
     def _start_more(self) -> None:
         while not self._closed and len(self._threads) < self._limit:
             self._lacking.get()
-            with self._starting, suppress(RuntimeError):
-                if self._open > len(self._threads) and not self._closed:
+            with self._starting, suppress(NoThread):
+                if len(self._threads) < min(self._open, self._limit) and not self._closed:
                     self._start()
 
     def _start(self) -> None:
-        thread = threading.Thread(
-            target=self._run, name=f"executor-pods/kube-call-{len(self._threads) + 1}", daemon=True
-        )
-        thread.start()
-        self._threads.append(thread)
+        self._threads.append(start_thread(self._run, f"executor-pods/kube-call-{len(self._threads) + 1}"))
 
     def _run(self) -> None:
         client = self._make_client()
@@ -114,4 +126,11 @@ class Workers:
             del job  # the wait for the next job may be long, and this one may hold much memory
             with self._lock:
                 self._open -= 1
+                if len(self._threads) > self._limit:
+                    self._threads.remove(threading.current_thread())
+                    break
         client.close()
+
+
+def _nothing(_: Client) -> None:
+    pass

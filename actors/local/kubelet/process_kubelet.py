@@ -17,6 +17,7 @@ import shutil
 import threading
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from queue import SimpleQueue
 from signal import SIGKILL
 from typing import TYPE_CHECKING, Final, TypeAlias, assert_never
@@ -33,6 +34,7 @@ from actors.local.kubelet.processes.processes import (
     ProcessStarted,
 )
 from actors.local.store.object_store import ApiStatus, ObjectStore, Subscription, WatchMessage
+from actors.runtime import start_thread
 from actors.text import get_logger
 
 if TYPE_CHECKING:
@@ -127,8 +129,7 @@ class ProcessKubelet:
         """Register the node and begin to run pods. Raises any error of the start."""
         self._log_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         ready: Future[None] = Future()
-        self._thread = threading.Thread(target=self._run, args=(ready,), name="executor-pods/kubelet", daemon=True)
-        self._thread.start()
+        self._thread = start_thread(partial(self._run, ready), "executor-pods/kubelet")
         try:
             ready.result()
         except BaseException:

@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 import hmac
 import socket
-import threading
 import weakref
 from concurrent.futures import Future
 from functools import partial
@@ -27,11 +26,13 @@ from aiohttp.http import HttpProcessingError
 from actors.local.schema.statuses import ApiStatus, internal_error
 from actors.local.server.responses import status_response
 from actors.local.server.routes import Routes
+from actors.runtime import start_thread
 from actors.text import get_logger
 from actors.text.http_log import HttpLog
 
 if TYPE_CHECKING:
     import ssl
+    import threading
     from collections.abc import Sequence
 
     from aiohttp.typedefs import Handler, Middleware
@@ -111,10 +112,7 @@ class ApiServer:
     def start(self) -> None:
         """Start, and return when the server listens. Raises OSError if it cannot, for example if the port is taken."""
         listening: Future[None] = Future()
-        self._thread = threading.Thread(
-            target=self._run, args=(listening,), name="executor-pods/api-server", daemon=True
-        )
-        self._thread.start()
+        self._thread = start_thread(partial(self._run, listening), "executor-pods/api-server")
         try:
             listening.result()
         except BaseException:

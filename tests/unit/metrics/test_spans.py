@@ -198,4 +198,4 @@ def test_traces_that_fail_are_logged_and_the_fleet_goes_on(kit: Kit, caplog: pyt
         cluster.oom(1)
         kit.wait_until(lambda: any(isinstance(each, ExecutorRemoved) for each in told), timedelta(minutes=1))
     assert any(isinstance(each, ExecutorRunning) for each in told)
-    assert "function that receives messages failed" in caplog.text
+    assert "the exporter of traces failed: message=ExecutorsRequested" in caplog.text

@@ -18,6 +18,8 @@ from actors.errors import Refused
 from actors.runtime import Actor, ActorDeadError, ActorSystem, Address, Context, Terminated, loop
 from actors.runtime.handle import Hung
 from actors.runtime.mailbox import Reply
+from actors.runtime.threads import call_within
+from actors.testing import Kit
 from tests.unit.runtime.stage import SAFETY
 
 if TYPE_CHECKING:
@@ -364,10 +366,10 @@ def test_what_may_block_runs_beside_the_actors_with_their_context_and_answers_or
 
     def ask() -> None:
         WHO.set("the actor")
-        found.append(loop.call_within(WAIT, lambda: (threading.current_thread(), WHO.get())))
+        found.append(call_within(WAIT, lambda: (threading.current_thread(), WHO.get())))
         for error in (ZeroDivisionError(), SystemExit(3)):
             try:
-                loop.call_within(WAIT, partial(fail, error))
+                call_within(WAIT, partial(fail, error))
             except BaseException as caught:  # noqa: BLE001 - also a `sys.exit`
                 raised.append(caught is error)
 
@@ -380,11 +382,13 @@ def test_what_may_block_runs_beside_the_actors_with_their_context_and_answers_or
 def test_what_blocks_holds_up_an_actor_for_its_limit_only(room: Room) -> None:
     worker = room.worker("worker")
     with pytest.raises(TimeoutError, match=r"it took longer than 0\.01 s"):
-        worker.ask(partial(loop.call_within, timedelta(seconds=0.01), partial(room.leave.wait, SAFETY)), WAIT)
+        worker.ask(partial(call_within, timedelta(seconds=0.01), partial(room.leave.wait, SAFETY)), WAIT)
 
 
-def test_where_no_actors_run_what_may_block_is_called_at_once() -> None:
-    assert loop.call_within(WAIT, threading.current_thread) is threading.current_thread()
+def test_in_virtual_time_what_may_block_is_called_at_once() -> None:
+    with Kit() as kit:
+        assert kit.system.call_within(WAIT, threading.current_thread) is threading.current_thread()
+    assert ActorSystem().call_within(WAIT, threading.current_thread) is not threading.current_thread()
 
 
 # ── a thread that dies ──────────────────────────────────────────────────────────────────────────────────────────

@@ -108,9 +108,19 @@ class _Launcher:
 
     def _start(self, request: dict[str, Any]) -> None:
         key = request["start"]
-        failure_read, failure_write = os.pipe()  # closed by a successful exec: nothing to read means success
         launcher = os.getpid()
-        pid = os.fork()
+        try:
+            failure_read, failure_write = os.pipe()  # closed by a successful exec: nothing to read means success
+        except OSError as error:
+            self._failed(key, error)
+            return
+        try:
+            pid = os.fork()
+        except OSError as error:  # no further process, or no memory
+            os.close(failure_read)
+            os.close(failure_write)
+            self._failed(key, error)
+            return
         if pid == 0:
             _become(request, failure_write, launcher)
         os.close(failure_write)
@@ -122,6 +132,9 @@ class _Launcher:
             return
         self._pids[key], self._keys[pid] = pid, key
         self._tell({"started": key, "pid": pid})
+
+    def _failed(self, key: str, error: OSError) -> None:
+        self._tell({"failed": key, "errno": error.errno, "at": "fork", "message": str(error)})
 
     def _signal(self, key: str, number: int, group: bool, to_process_1: bool) -> None:
         """Send a signal. A process that was not reaped yet keeps its id, so no other process gets it."""

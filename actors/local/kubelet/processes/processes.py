@@ -12,15 +12,17 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from actors.runtime import start_thread
 from actors.text import get_logger
 
 if TYPE_CHECKING:
+    import threading
     from collections.abc import Callable, Mapping, Sequence
 
 __all__ = ["LauncherLost", "ProcessEvent", "ProcessExited", "ProcessFailed", "ProcessStarted", "Processes"]
@@ -101,8 +103,11 @@ class Processes:
             raise
         self._socket = ours
         self._pids.clear()
-        self._reader = threading.Thread(target=self._read, args=(ours,), name="executor-pods/processes", daemon=True)
-        self._reader.start()
+        try:
+            self._reader = start_thread(partial(self._read, ours), "executor-pods/processes")
+        except BaseException:
+            self.close()
+            raise
 
     def start(self, key: str, argv: Sequence[str], env: Mapping[str, str], cwd: str | None, log: Path) -> None:
         """Run `argv`, found through the PATH of `env`, with both outputs appended to `log`.

@@ -383,3 +383,26 @@ def test_a_sender_that_got_an_error_gets_no_answer_too(client: Client) -> None:
         api.send(kube.Create({"x": object()}), answers.append)
     api.close()
     assert answers == []
+
+
+def test_requests_are_answered_though_a_handler_of_the_program_raises_at_each_line_of_urllib3(
+    server: ScriptedServer, client: Client
+) -> None:
+    lines: list[str] = []
+
+    class Raising(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if record.name.startswith("urllib3"):
+                lines.append(record.getMessage())
+                raise OSError(28, "No space left on device")
+
+    handler, log = Raising(), logging.getLogger("urllib3")
+    log.addHandler(handler)
+    log.setLevel(logging.DEBUG)
+    try:
+        server.answers(200, pod("a"))
+        assert isinstance(ask(lambda reply: client.connect().send(kube.Get("a"), reply)), Pod)
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(logging.NOTSET)
+    assert any("Starting new HTTP" in line for line in lines)

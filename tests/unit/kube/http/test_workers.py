@@ -51,3 +51,52 @@ def test_who_submits_a_job_waits_for_no_start_but_the_first(monkeypatch: pytest.
     for thread in workers.close():
         thread.join(SAFETY)
         assert not thread.is_alive()
+
+
+def test_a_worker_ends_so_that_another_thread_can_be_had_but_never_the_last() -> None:
+    workers = Workers(3, make_client)
+    together = threading.Barrier(4)
+
+    def meet(_: Client) -> None:
+        together.wait(SAFETY)
+
+    for _ in range(3):
+        workers.submit(meet)
+    together.wait(SAFETY)
+    for left in (2, 1, 1):
+        assert workers.spare_one() == left
+        while len(workers._threads) > left:
+            pass
+    assert [thread.is_alive() for thread in workers._threads] == [True]
+    done = threading.Event()
+    for _ in range(3):
+        workers.submit(lambda _: done.set())
+    assert done.wait(SAFETY), "the last one goes on"
+    workers.use_all()
+    for _ in range(3):
+        workers.submit(meet)
+    together.wait(SAFETY)
+    for thread in workers.close():
+        thread.join(SAFETY)
+        assert not thread.is_alive()
+
+
+def test_a_worker_that_is_busy_is_asked_for_once_however_often_a_thread_is_needed() -> None:
+    workers = Workers(2, make_client)
+    together, leave = threading.Barrier(3), threading.Event()
+
+    def stay(_: Client) -> None:
+        together.wait(SAFETY)
+        leave.wait(SAFETY)
+
+    for _ in range(2):
+        workers.submit(stay)
+    together.wait(SAFETY)
+    assert [workers.spare_one() for _ in range(5)] == [1] * 5
+    leave.set()
+    done = threading.Event()
+    workers.submit(lambda _: done.set())
+    assert done.wait(SAFETY)
+    assert len(workers._threads) == 1
+    for thread in workers.close():
+        thread.join(SAFETY)
