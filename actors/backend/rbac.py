@@ -36,7 +36,7 @@ _ALWAYS: Final = (
     Right("create"),
     Right("get"),  # to check whether a create without an answer succeeded, and whether a pod that left our watch exists
     Right("delete"),  # excess, abandoned and ended executors
-    Right("deletecollection"),  # killed executors, and the whole fleet at a stop
+    Right("deletecollection"),  # the whole fleet at a stop
 )
 
 _TO_CHANGE_PODS: Final = Right("patch")

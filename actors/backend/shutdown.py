@@ -1,54 +1,45 @@
 """The stop of a Backend: a small state machine, driven by messages, that never blocks and always ends in time.
 
-The sources and the Allocator stop first, so that nothing more is requested. The pool drains, so that no create is
-under way. The fleet is deleted by label and listed until it is gone, then its claims are deleted, and the other actors
-stop. If the fleet is to be left, killed executors are deleted all the same. The lease is kept until no actor is left
-that writes, then released, also if the fleet takes too long. While it is not ours nothing is deleted, and nothing at
-all if another driver holds it. If the API was never reached, nothing was requested, and nothing is deleted. Each step
-runs even if the previous one failed; `stop_limit` ends them all. An executor whose pod will end by itself is reported
-removed, with that reason; the other pods are named as those that may be left.
+The sources and the Allocator stop first, so that nothing more is requested. The pool drains, so that no create is under
+way. The fleet is deleted and listed until it is gone (`FleetDeletion`), then its claims are deleted (`ClaimsDeletion`),
+and the other actors stop. If the fleet is to be left, killed executors are deleted all the same. The lease is kept
+until no actor is left that writes, then released, also if the fleet takes too long. While it is not ours nothing is
+deleted, and nothing at all if another driver holds it. If the API was never reached, nothing was requested, and nothing
+is deleted. Each step runs even if the previous one failed; `stop_limit` ends them all. An executor whose pod will end
+by itself is reported removed, with that reason; the other pods are named as those that may be left.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum
-from functools import partial
-from math import ceil
 from typing import TYPE_CHECKING, Final
 
-from actors import kube
-from actors.backend.claims_deletion import ClaimsDeletion
+from actors.backend.deletion.claims_deletion import ClaimsDeletion
+from actors.backend.deletion.fleet_deletion import FleetDeletion, FleetDeletionEvent, ListDue, LookedUp
+from actors.backend.deletion.remaining_pods import LOST_REQUESTS
 from actors.backend.rbac import makes_claims
-from actors.backend.remaining_pods import LOST_REQUESTS, OVERTIME, RemainingPods
-from actors.errors import ApiError, NotFound
 from actors.executors.ledger import ends
-from actors.kube.api import DeleteOptions
-from actors.manifests.stop_grace import longest_pause, longest_stop_grace, stop_graces
+from actors.manifests.stop_grace import longest_pause, longest_stop_grace
 from actors.messages import BackendStopped
 from actors.messages.internal import (
     ClaimDeleted,
     ClaimsListed,
-    DeletePod,
-    DeletePods,
     Drain,
     Drained,
     LeaseReleased,
     PodsDeleted,
     ReleaseLease,
-    ReplaceSnapshot,
-    WithdrawRequests,
 )
 from actors.messages.internal.names import ALLOCATOR, LEASE, POLL, POOL, WATCH
 from actors.pods.loss import stopped_with_fleet
-from actors.pods.pod import Pod, executor_id, fleet_selector, is_selected
 from actors.runtime import elapsed
-from actors.sources.listing import PageArrived, PagedList
+from actors.sources.listing import PageArrived
 from actors.text import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping
     from datetime import datetime
 
     from actors.backend.driver_pod import DriverPod
@@ -66,22 +57,14 @@ logger = get_logger(__name__)
 WRITERS: Final = (WATCH, POLL, ALLOCATOR)
 """The children that stop first: nothing more is to be created, and no more events are needed."""
 
-FIRST_DELAY: Final = timedelta(milliseconds=100)
-LAST_DELAY: Final = timedelta(seconds=2)
-"""The delays between lists while pods are left: the first, doubled up to the last."""
-
-DELAY_AT_END: Final = timedelta(milliseconds=500)
-"""The longest delay when the grace periods have just ended: then pods end, also those of programs that ignored SIGTERM.
-Most of a large fleet has left the lists by then."""
-
 FIRST_ANSWER: Final = timedelta(seconds=1)
 """After the Backend's start: the API has answered by then if it can be reached. Pods of a previous driver are deleted
 even if the driver stops before."""
 
 AFTER_GRACE: Final = timedelta(seconds=10)
 """What a stop waits for beyond the grace period. A kubelet gives a container 2 s more if its preStop hook has used the
-grace period up (`minimumGracePeriodInSeconds`), and reports its end up to 2 s later. `LAST_DELAY` may pass until a list
-shows that. 3 s are for the Lease, and 1 s is to spare."""
+grace period up (`minimumGracePeriodInSeconds`), and reports its end up to 2 s later. 2 s may pass until a list shows
+that. 3 s are for the Lease, and 1 s is to spare."""
 
 SLOW_REQUESTS: Final = 2
 """Requests of a stop that may take `backend.request_timeout` each: a create under way, and the deletion."""
@@ -89,11 +72,6 @@ SLOW_REQUESTS: Final = 2
 PATIENCE: Final = 1 / 6
 """The part of a stop's limit for which a child may handle one message during a stop. A hung child is found
 within 1¼ of it, and a restarted pool is asked again after a backoff: most of the time is left for the fleet."""
-
-SLICE: Final = 100
-"""Executors in one bulk delete beside the one for all: an API server handles each call alone, at about 130 pods a
-second, and a call that exceeds its limit is cut off."""
-
 
 FOR_LEASE: Final = LOST_REQUESTS + timedelta(seconds=1)
 """Of the limit: kept for the end of what was sent, and for the release of the Lease."""
@@ -117,19 +95,6 @@ class _TimedOut:
 
 class _UnreachedDue:
     """An API that can be reached has answered by now."""
-
-
-@dataclass(frozen=True, slots=True)
-class _ListDue:
-    """Time to list what is left of the fleet."""
-
-
-@dataclass(frozen=True, slots=True)
-class _LookedUp:
-    """The answer about a pod that was created and never observed."""
-
-    name: str
-    found: Pod | ApiError
 
 
 def stop_limit(settings: Settings) -> timedelta:
@@ -171,8 +136,6 @@ class Shutdown:
 
     _only: frozenset[int] | None
     """The executors to delete; None means all."""
-    _bulk_delete: DeletePods
-    _listing: PagedList
 
     def __init__(
         self,
@@ -189,14 +152,11 @@ class Shutdown:
         end: Callable[[BackendStopped], None],
     ) -> None:
         self._backend = backend
-        self._api = api
         self._app_id = settings.app_id
-        self._graces = stop_graces(settings)
         self._delete_inactive = settings.backend.delete_inactive_on_stop
         self._longest_grace = longest_stop_grace(settings)
         self.limit: Final = stop_limit(settings)
         """How long the stop may take."""
-        self._bounds = settings.api
         self._lease = supervisor.address(LEASE) if settings.uses_lease else None
         self._pool = supervisor.address(POOL)
         self._supervisor = supervisor
@@ -206,24 +166,15 @@ class Shutdown:
         self._is_reached = is_reached
         self._made_at = backend.clock.monotonic()
         self._makes_claims = makes_claims(settings)
+        self._fleet = FleetDeletion(backend, settings, api, pool=self._pool, state=state, driver_pod=driver_pod)
         self._claims = ClaimsDeletion(backend, self._pool)
         self._tell = tell
         self._end = end
         self._deletes = False
         self._were_stopped_early = False
         """The writers were stopped before the API had answered all that they had sent."""
-        self._has_deleted = False
-        """The deletion of the fleet was requested."""
-        self._delay = FIRST_DELAY
-        self._remaining = RemainingPods(state, backend.clock)
-        self._looked_for: set[str] = set()
-        """Names of those whose GET is not answered."""
         self._had_pool = False
         """A pool has started."""
-        self._slices = 0
-        """Bulk deletes of `SLICE` executors that are not answered yet."""
-        self._one_by_one = False
-        """Delete pod by pod: a few executors, or all if the bulk delete was refused, which needs a right of its own."""
         self._step = _Step.NOT_BEGUN
 
     def handlers(self) -> dict[type, Callable[..., object]]:
@@ -233,11 +184,11 @@ class Shutdown:
             ClaimsListed: self._claims_answered,
             Drained: self._drained,
             LeaseReleased: self._lease_released,
-            PageArrived: self._listed,
-            PodsDeleted: self._bulk_deleted,
-            _ListDue: self._list,
+            ListDue: self._fleet_answered,
+            LookedUp: self._fleet_answered,
+            PageArrived: self._fleet_answered,
+            PodsDeleted: self._fleet_answered,
             _FleetOverdue: self._fleet_overdue,
-            _LookedUp: self._looked_up,
             _RequestsOver: self._release,
             _TimedOut: self._timed_out,
             _UnreachedDue: self._give_up,
@@ -251,16 +202,10 @@ class Shutdown:
     def begin(self, *, delete: bool) -> None:
         """Stop the writers. `delete` says whether to delete all executors, or only those that were killed."""
         include_inactive = delete and self._delete_inactive
-        self._only = None if delete else self._state.ledger.killed_ids()
+        self._only = None if delete else self._state.to_delete()
         self._state.ending = self._only
-        self._remaining.begin(self._only)
         self._deletes = self._only is None or bool(self._only)
-        self._one_by_one = self._only is not None
-        self._bulk_delete = DeletePods(
-            self._only, reply_to=self._backend.myself, include_inactive=include_inactive, graces=self._graces
-        )
-        selector = fleet_selector(self._app_id, active_only=not include_inactive)
-        self._listing = PagedList(self._api, selector, self._backend.clock, self._backend.myself, bounds=self._bounds)
+        self._fleet.begin(self._only, include_inactive=include_inactive)
         self._step = _Step.WRITERS
         self.permission_changed()
         if not self._supervisor.children():  # it waited for the driver's pod: nothing was started
@@ -315,20 +260,18 @@ class Shutdown:
             logger.warning("fleet not deleted, another driver holds the lease: holder=%s", self._permission.holder)
             self._deletes = False
         if self._step in {_Step.PERMISSION, _Step.FLEET, _Step.CLAIMS}:
-            self._backend.timers.cancel("list")
-            self._listing.cancel()
+            self._fleet.rest()
             self._decide()
 
     def pool_started(self) -> None:
         """Repeat the request that the last pool, if there was one, has lost."""
         if self._had_pool and self._step in {_Step.NOT_BEGUN, _Step.WRITERS, _Step.DRAIN}:
-            self._remaining.pool_lost()
+            self._fleet.remaining.pool_lost()
         self._had_pool = True
-        self._slices = 0
         if self._step is _Step.DRAIN:
             self._pool.tell(Drain(self._backend.myself))
         elif self._step is _Step.FLEET:
-            self._pool.tell(self._bulk_delete)
+            self._fleet.pool_started()
         elif self._step is _Step.CLAIMS:
             self._claims.begin()
 
@@ -343,7 +286,7 @@ class Shutdown:
 
     def _drained(self, message: Drained) -> None:
         if self._step is _Step.DRAIN:
-            self._remaining.drained(message.unseen)
+            self._fleet.drained(message)
             self._decide()
 
     def _decide(self) -> None:
@@ -354,106 +297,19 @@ class Shutdown:
             self._delete_fleet()
         else:
             self._step = _Step.PERMISSION
-            self._list()
+            self._fleet.look()
 
     def _delete_fleet(self) -> None:
         self._step = _Step.FLEET
-        self._has_deleted = True
-        self._slices = 0  # requests are dropped while writes are suspended
-        self._listing.cancel()
-        self._pool.tell(self._bulk_delete)
-        self._backend.timers.start("list", LAST_DELAY, _ListDue())  # deleting a large fleet takes time
+        self._fleet.delete()
 
-    def _bulk_deleted(self, message: PodsDeleted) -> None:
-        """List what the bulk delete has left. After the last slice, more slices may be requested."""
-        if message.executor_ids != self._only:
-            self._slices -= 1
-            return
-        self._one_by_one = self._one_by_one or message.error is not None
-        self._list()
-
-    def _list(self, _: _ListDue | None = None) -> None:
-        """List the fleet; while nothing may be deleted only once, to name the pods if the time runs out."""
-        if self._step is _Step.FLEET or (self._step is _Step.PERMISSION and not self._remaining.were_listed):
-            self._listing.start()
-
-    def _listed(self, message: PageArrived) -> None:
-        match self._listing.arrived(message):
-            case None:
-                return
-            case ApiError() as error:
-                logger.debug("listing the fleet failed, retrying: error=%s", error)
-            case ReplaceSnapshot(listed, requested_at=requested_at):
-                pods = [pod for pod in listed if self._is_to_go(pod)]
-                if gone := self._remaining.listed(pods, requested_at):
-                    self._pool.tell(WithdrawRequests(gone))
-                if self._step is _Step.PERMISSION:
-                    return
-                if not self._remaining.names:
-                    self._delete_claims()
-                    return
-                self._delete(pods)
-                self._look_up_unseen()
-        self._backend.timers.start("list", self._next_delay(), _ListDue())
-
-    def _next_delay(self) -> timedelta:
-        """Return the delay before the next list."""
-        delay, lost_for, graces_end_in = self._delay, self._remaining.lost_for, self._remaining.graces_end_in
-        self._delay = min(2 * delay, LAST_DELAY)
-        if graces_end_in > timedelta():
-            delay = min(delay, graces_end_in)
-        elif graces_end_in > -OVERTIME:
-            delay = min(delay, DELAY_AT_END)
-        return min(delay, lost_for) if lost_for > timedelta() else delay
-
-    def _look_up_unseen(self) -> None:
-        """Look up by name the pods that no list has had: an admission step may have taken their labels off."""
-        for name in self._remaining.unseen.keys() - self._looked_for:
-            self._looked_for.add(name)
-            self._api.send(kube.Get(name), partial(self._tell_looked_up, name))
-
-    def _tell_looked_up(self, name: str, found: Pod | ApiError) -> None:
-        self._backend.myself.tell(_LookedUp(name, found))
-
-    def _looked_up(self, message: _LookedUp) -> None:
-        """Delete a pod that was created and never observed. It is looked up again after the next list."""
-        name, found = message.name, message.found
-        self._looked_for.discard(name)
-        uid = self._remaining.unseen.get(name)
-        if uid is None or self._step is not _Step.FLEET:
-            return
-        if isinstance(found, NotFound) or (isinstance(found, Pod) and found.uid != uid):
-            del self._remaining.unseen[name]
-            if not self._remaining.unseen:
-                self._list()
-        elif isinstance(found, Pod) and not found.terminating:
-            self._pool.tell(DeletePod(name, DeleteOptions(uid=uid, grace=self._graces.of(found.profile))))
-
-    def _is_to_go(self, pod: Pod) -> bool:
-        active_only = not self._bulk_delete.include_inactive
-        if not is_selected(pod.labels, self._app_id, active_only=active_only):
-            return False
-        return self._only is None or executor_id(pod) in self._only
-
-    def _delete(self, pods: Sequence[Pod]) -> None:
-        """Speed the bulk delete up by slices of it; delete pod by pod if that is all we may do."""
-        if self._one_by_one:
-            for pod in filter(self._needs_delete, pods):
-                self._pool.tell(DeletePod(pod.name, DeleteOptions(uid=pod.uid, grace=self._graces.of(pod.profile))))
-        elif not self._slices:
-            ids = [found for pod in pods if not pod.terminating and (found := executor_id(pod)) is not None]
-            for start in range(0, len(ids), SLICE):
-                self._slices += 1
-                ids_of_slice = frozenset(ids[start : start + SLICE])
-                self._pool.tell(replace(self._bulk_delete, executor_ids=ids_of_slice))
-
-    def _needs_delete(self, pod: Pod) -> bool:
-        """Whether it does not terminate, or has more time to end than a stop gives it."""
-        grace, given = self._graces.of(pod.profile), pod.metadata.deletion_grace_period_seconds
-        return not pod.terminating or (grace is not None and given is not None and given > ceil(grace.total_seconds()))
+    def _fleet_answered(self, message: FleetDeletionEvent) -> None:
+        if self._step in {_Step.PERMISSION, _Step.FLEET} and self._fleet.handle(message):
+            self._delete_claims()
 
     def _delete_claims(self) -> None:
         """Delete the claims of a fleet that is gone, if its executors do not own them."""
+        self._fleet.rest()
         if self._only is None and self._makes_claims and self._driver_pod.owners:
             self._step = _Step.CLAIMS
             self._claims.begin()
@@ -476,10 +332,8 @@ class Shutdown:
 
     def _give_fleet_up(self) -> None:
         """Stop all writers, though the API may not have answered all that they have sent."""
-        self._backend.timers.cancel("list")
-        self._listing.cancel()
+        self._fleet.rest()
         self._were_stopped_early = True
-        self._remaining.given_up()
         self._stop_others()
 
     def _timed_out(self, _: _TimedOut) -> None:
@@ -527,9 +381,10 @@ class Shutdown:
         if self._step is _Step.DONE:
             return
         self._step = _Step.DONE
-        self._listing.cancel()
-        ending = self._remaining.ending() if self._has_deleted else {}
-        left = tuple(name for name in self._remaining.names if name not in ending) if self._deletes else ()
+        self._fleet.rest()
+        remaining = self._fleet.remaining
+        ending = remaining.ending() if self._fleet.has_begun else {}
+        left = tuple(name for name in remaining.names if name not in ending) if self._deletes else ()
         if self._deletes:
             self._report_removed(left, ending)
         if ending:

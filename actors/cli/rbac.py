@@ -37,7 +37,7 @@ _RULES: Final = (
       - create # executors
       - get # whether a create without an answer made its pod, whether a missing pod is gone; the driver_pod_name
       - delete # one executor: in excess, abandoned, stuck, or ended
-      - deletecollection # the executors that the driver kills, and the whole fleet during a stop
+      - deletecollection # the whole fleet during a stop
 """,
     ),
     _Rule(

@@ -11,6 +11,7 @@ from actors.messages import ProfileStatus
 from actors.messages.executor import ENDED_KEPT
 from actors.messages.internal import SetTotalExpectedExecutors, StartFailureRecord
 from actors.pods import ids
+from actors.pods.state import PodTerminating
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -103,6 +104,16 @@ class FleetState:
     def is_excluded(self, executor_id: int) -> bool:
         """Whether the connection of an executor must be refused."""
         return self.ending is None or executor_id in self.ending or self.ledger.is_excluded(executor_id)
+
+    def to_delete(self) -> frozenset[int]:
+        """Return the executors whose pods are to be deleted, also if the fleet is left: killed ones, and ended ones.
+
+        An executor that was told removed may live on where its deletion was refused, or no server has answered.
+        """
+        entries = self.ledger.entries.values()
+        told = (e for e in entries if e.removed_at is not None and e.is_known and e.pod_in(self.states) is not None)
+        living = (e.executor_id for e in told if not isinstance(self.states[e.executor_id], PodTerminating))
+        return self.ledger.killed_ids().union(i for i in living if not self.states[i].final)
 
     def known_pods(self, only: frozenset[int] | None) -> tuple[str, ...]:
         """Return the names of the pods that may exist, requested ones included; None means of all executors."""

@@ -1,8 +1,8 @@
 """Kills: the executors that the driver ends or lets finish, and those that are rolled.
 
-A plain object of the Backend. A killed executor has a grace period to end by itself; then its pod is deleted, by label,
-so that a pod whose POST is still in flight is deleted, too. A retired one is a killed one that no longer counts: it is
-replaced, or the target has fallen, while it drains.
+A plain object of the Backend. A killed executor has a grace period to end by itself; then its pod is deleted. The
+LifecycleManager asks for the same until it observes the deletion, and the RequestPool sends it once. A retired one is a
+killed one that no longer counts: it is replaced, or the target has fallen, while it drains.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Final
 
 from actors.errors import Refused
 from actors.executors.roll import LONGEST_CHOICE, POLICIES, candidates, choose, lacks
+from actors.kube.api import DeleteOptions
 from actors.messages import DecommissionExecutors, ExecutorDrained, KillExecutors, RetireExecutors
-from actors.messages.internal import DeletePods, DrainEnded, ExecutorDecommissioned, ExecutorKilled, GracePeriods
+from actors.messages.internal import DeletePod, DrainEnded, ExecutorDecommissioned, ExecutorKilled, GracePeriods
 from actors.messages.internal.names import ALLOCATOR, LIFECYCLE, POOL
 from actors.pods.loss import ENDED_BY_DRIVER
 from actors.runtime import TookTooLong, later
@@ -39,6 +40,9 @@ logger = get_logger(__name__)
 RETIRED: Final = "was retired by the driver"
 ROLLED: Final = "was rolled, for a new one to take its place"
 """What loss reasons say after the executor's name."""
+
+NEVER: Final = 0.0
+"""When the Backend observes a pod: what it asks for is not repeated once it was carried out."""
 
 FEW: Final = 10
 """Ids that a log line names."""
@@ -283,10 +287,15 @@ class Kills:
         return bool(killed)
 
     def _delete(self, executor_ids: Iterable[int]) -> None:
-        """Delete those that have not ended. By label, which includes a pod whose POST is still in flight."""
-        left = frozenset(i for i in executor_ids if self._state.ledger.current(i) is not None)
-        if left:
-            self._children[POOL].tell(DeletePods(left, graces=self._graces))
+        """Delete those that have not ended, also one whose POST is still in flight.
+
+        One whose pod has left the snapshot, or terminates, is left to the LifecycleManager.
+        """
+        for entry in filter(None, map(self._state.ledger.current, executor_ids)):
+            pod = entry.pod_in(self._state.states)
+            if entry.uid is None or (pod is not None and not pod.terminating):
+                options = DeleteOptions(uid=entry.uid, grace=self._graces.of(entry.profile))
+                self._children[POOL].tell(DeletePod(self._state.pod_name(entry), options, observed_at=NEVER))
 
 
 def _few(executor_ids: Sequence[int]) -> str:

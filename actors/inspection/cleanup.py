@@ -1,4 +1,4 @@
-"""Whether an orphaned fleet may be deleted, and how its Lease is kept from a driver meanwhile. Pure.
+"""Whether an orphaned fleet may be deleted, what belongs to it, and how its Lease is kept from a driver. Pure.
 
 Who cleans up does what a driver does: takes the Lease under the condition that nobody has written it since it was read.
 A driver that was only paused finds another holder when it wakes up, and writes nothing.
@@ -10,17 +10,20 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from actors import kube
+from actors.inspection.fields import items, text
 from actors.inspection.fleets import FleetState
 from actors.kube.api import LEASES
 from actors.lease.record import lease_name, released, taken
+from actors.pods.ids import id_in_claim, id_in_name
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from actors.inspection.fleets import ObservedFleet
     from actors.inspection.leases import ObservedLease
+    from actors.kube.api import Manifest
 
-__all__ = ["HOLD", "must_watch", "refusal", "release_lease", "take_lease"]
+__all__ = ["HOLD", "is_executors_claim", "must_watch", "refusal", "release_lease", "take_lease"]
 
 HOLD: Final = timedelta(seconds=60)
 """How long the Lease is taken for, without renewal: a driver that starts after a cleanup that crashed waits so long."""
@@ -40,6 +43,17 @@ def refusal(fleet: ObservedFleet, *, without_lease: bool = False) -> str | None:
             "give --without-lease; nothing was deleted"
         )
     return None
+
+
+def is_executors_claim(claim: Manifest) -> bool:
+    """Whether a claim has the name that a driver, or the cluster for an executor's pod, gives to a claim.
+
+    Others may have the fleet's labels, too, as those of a copied manifest, or claims that people made for executors.
+    """
+    name = text(claim, "metadata", "name") or ""
+    owners = (owner for owner in items(claim, "metadata", "ownerReferences") if text(owner, "kind") == "Pod")
+    pods = (pod for owner in owners if id_in_name(pod := text(owner, "name") or "") is not None)
+    return id_in_claim(name) is not None or any(name.startswith(f"{pod}-") for pod in pods)
 
 
 def must_watch(lease: ObservedLease, now: datetime) -> timedelta | None:

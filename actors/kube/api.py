@@ -211,6 +211,9 @@ class DeleteCollection(Request[None], frozen=True):
     selector: str
     grace: timedelta | None = None
     """As in `DeleteOptions`."""
+    at_version: str | None = None
+    """The version of a LIST: only what matched at that version is deleted, by its name. What has come since stays. A
+    version that the server does not have any more is `Gone`."""
 
 
 class Patch(Request[Pod], frozen=True):

@@ -35,9 +35,8 @@ class Cleanup:
         """`draining`: the profiles whose pods pause before SIGTERM, unless the fleet deletes them."""
         self._settings = settings
         self._draining = draining
-        self._to_delete: dict[int, Moment] = {}
-        """Ended pods, and live ones whose executors were killed, abandoned or reported as ended; and when each was
-        observed last."""
+        self._to_delete: dict[int, None] = {}
+        """Ended pods, and live ones whose executors were killed, abandoned or reported as ended, in this order."""
         self._terminating: dict[int, tuple[PodTerminating, Moment]] = {}
         """Terminating pods, and when each grace period that was observed is over."""
         self._finalizing: dict[int, Pod] = {}
@@ -54,7 +53,7 @@ class Cleanup:
             return
         self._terminating.pop(executor_id, None)  # a restored backup undoes deletions
         if state.final or not stays:
-            self._to_delete[executor_id] = now
+            self._to_delete[executor_id] = None
         else:
             self._to_delete.pop(executor_id, None)
 
@@ -73,9 +72,9 @@ class Cleanup:
         elif self._held.get(executor_id) != pod.uid:
             self._finalizing[executor_id] = pod
 
-    def remove(self, executor_id: int, now: Moment) -> None:
+    def remove(self, executor_id: int) -> None:
         """Delete an executor's pod from the next round on, if there is one."""
-        self._to_delete.setdefault(executor_id, now)
+        self._to_delete[executor_id] = None
 
     def left(self, executor_id: int) -> None:
         """Forget a pod that left the snapshot."""
@@ -85,22 +84,25 @@ class Cleanup:
         self._held.pop(executor_id, None)
 
     def requests(self, snapshot: PodsSnapshot) -> Iterator[DeletePod | LabelPod]:
-        """Yield the requests of this round. The RequestPool ignores those that are still open or were carried out."""
-        synced_at = snapshot.full_sync_at or 0.0
-        for executor_id, changed_at in self._in_snapshot(snapshot.states):
+        """Yield the requests of this round. The RequestPool ignores those that are still open or were carried out.
+
+        Only a LIST shows that a request which was carried out had no effect: an event may be older than its answer.
+        """
+        observed_at = snapshot.full_sync_at or 0.0
+        for executor_id in self._in_snapshot(snapshot.states):
             state = snapshot.states[executor_id]
-            pod, observed_at = state.pod, max(changed_at, synced_at)
+            pod = state.pod
             if state.final and not self._settings.delete_on_termination:
                 yield LabelPod(pod.name, pod.uid, {INACTIVE_LABEL: "true"}, observed_at=observed_at)
             elif not pod.terminating:  # a second DELETE would not end a pause that has begun
                 grace = NO_PAUSE if pod.profile in self._draining else None
                 yield DeletePod(pod.name, DeleteOptions(uid=pod.uid, grace=grace), observed_at)
 
-    def _in_snapshot(self, states: Mapping[int, PodState]) -> list[tuple[int, Moment]]:
+    def _in_snapshot(self, states: Mapping[int, PodState]) -> list[int]:
         """Return the pods to delete, and forget those that the snapshot does not have."""
         for executor_id in [executor_id for executor_id in self._to_delete if executor_id not in states]:
             del self._to_delete[executor_id]
-        return list(self._to_delete.items())
+        return list(self._to_delete)
 
     def overdue(self, now: Moment) -> list[tuple[int, PodTerminating]]:
         """Return, once, the pods that have outlived their grace period: their nodes are probably lost."""

@@ -206,13 +206,13 @@ class LifecycleManager(Actor):
     def _abandon(self, executor_ids: Iterable[int]) -> None:
         for executor_id in executor_ids:
             self._abandoned[executor_id] = True
-            self._cleanup.remove(executor_id, self.clock.monotonic())
+            self._cleanup.remove(executor_id)
             self._forget(executor_id)
 
     def _drained(self, executor_id: int) -> None:
         self._intents.drained(executor_id)
         if self._snapshot is not None:
-            self._cleanup.remove(executor_id, self.clock.monotonic())
+            self._cleanup.remove(executor_id)
             self._clean_up(self._snapshot)
 
     def _clean_up(self, snapshot: PodsSnapshot) -> None:
@@ -443,7 +443,7 @@ class LifecycleManager(Actor):
     def _delete_overdue(self, now: Moment) -> None:
         """Delete drained executors, and killed ones after their grace period; the Backend has requested that once."""
         for executor_id in self._intents.overdue(now):
-            self._cleanup.remove(executor_id, now)
+            self._cleanup.remove(executor_id)
 
     def _remove_disconnected(self, now: Moment) -> None:
         """Remove executors that have been disconnected for too long: they are useless, even if their pods run."""
@@ -461,7 +461,7 @@ class LifecycleManager(Actor):
             hung, why = judged(lost, state, peers, now)
             logger.info("executor removed, disconnected for too long: executor=%d hung=%s", executor_id, hung)
             self._connections.give_up(executor_id, state.pod.node)
-            self._cleanup.remove(executor_id, now)
+            self._cleanup.remove(executor_id)
             reason = disconnected(executor_id, state.pod, self._rules, hung=hung, why=why)
             self._remove(executor_id, uid, reason, state.pod, visible=True)
 

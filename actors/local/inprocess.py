@@ -151,10 +151,16 @@ class InProcessPodApi:
                     resource_version=options.resource_version,
                 )
                 return None
-            case kube.DeleteCollection(selector, grace):
+            case kube.DeleteCollection(selector, grace, at_version):
                 self.right("deletecollection", PODS)
-                seconds = _seconds(grace)
-                store.delete_collection("pods", namespace, label_selector=selector, grace_period_seconds=seconds)
+                store.delete_collection(
+                    "pods",
+                    namespace,
+                    listed_at=at_version,
+                    match=None if at_version is None else "Exact",
+                    label_selector=selector,
+                    grace_period_seconds=_seconds(grace),
+                )
                 return None
             case kube.Patch(name, patch):
                 self.right("patch", PODS)

@@ -6,7 +6,6 @@ executors. `template_checks` refuses templates that would break the fleet.
 
 from __future__ import annotations
 
-import re
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,7 +13,7 @@ from actors.manifests.memory import memory_of, shapes_of
 from actors.manifests.pause import pause_variables
 from actors.manifests.pod_template import executor_of
 from actors.manifests.template_checks import check_template
-from actors.pods.ids import believed, parse_executor_id, pod_name
+from actors.pods.ids import believed, claim_name, id_in_claim, pod_name
 from actors.pods.pod import (
     APP_ID_LABEL,
     EXECUTOR_ID_LABEL,
@@ -36,7 +35,6 @@ __all__ = [
     "CLASS_ANNOTATION",
     "ExecutorManifests",
     "check_template",
-    "claim_name",
     "controller_reference",
     "owner_reference",
 ]
@@ -50,11 +48,6 @@ the default class into it when none was requested.
 """
 
 _NO_CLAIMS: Final[Mapping[str, str]] = MappingProxyType({})
-
-
-def claim_name(prefix: str, executor_id: int, index: int) -> str:
-    """The name of an executor's claim, by its index among the profile's `claims`."""
-    return f"{pod_name(prefix, executor_id)}-pvc-{index}"
 
 
 def owner_reference(pod_name: str, uid: str) -> dict[str, Any]:
@@ -119,8 +112,8 @@ class ExecutorManifests:
 
     def claimant(self, claim: str) -> int:
         """Return the id of the executor that a claim of this name was made for, 0 if it is not ours or not believed."""
-        match = re.fullmatch(rf"{re.escape(self._prefix)}-exec-([0-9]+)-pvc-[0-9]+", claim)
-        return believed((parse_executor_id(match[1]) if match is not None else None) or 0)
+        found = id_in_claim(claim) or 0
+        return believed(found) if claim.startswith(f"{self.pod_name(found)}-") else 0
 
     def memory_steps(self, profile: str) -> int:
         """Return how often `on_oom` can raise the memory of a profile's executors."""

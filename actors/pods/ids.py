@@ -12,6 +12,8 @@ __all__ = [
     "LAST_BELIEVED_ID",
     "MAX_ID_DIGITS",
     "believed",
+    "claim_name",
+    "id_in_claim",
     "id_in_name",
     "id_text",
     "parse_executor_id",
@@ -27,6 +29,9 @@ fleet uses up."""
 
 INFIX: Final = "-exec-"
 """Stands before the executor id in the name of an executor's pod."""
+
+CLAIM_INFIX: Final = "-pvc-"
+"""Stands after the pod's name in the name of a claim that outlives it."""
 
 
 def parse_executor_id(text: str) -> int | None:
@@ -46,6 +51,17 @@ def believed(executor_id: int) -> int:
 def pod_name(prefix: str, executor_id: int) -> str:
     """Return the name of an executor's pod."""
     return f"{prefix}{INFIX}{executor_id}"
+
+
+def claim_name(prefix: str, executor_id: int, index: int) -> str:
+    """Return the name of an executor's claim, by its index among the profile's `claims`."""
+    return f"{pod_name(prefix, executor_id)}{CLAIM_INFIX}{index}"
+
+
+def id_in_claim(name: str) -> int | None:
+    """Return the id of the executor that a claim of such a name was made for, None if it is no such name."""
+    pod, infix, index = name.rpartition(CLAIM_INFIX)
+    return id_in_name(pod) if infix and index.isascii() and index.isdecimal() else None
 
 
 def id_text(name: str) -> str:

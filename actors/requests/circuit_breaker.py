@@ -8,6 +8,7 @@ a probe, until one is answered. The next probe is another request, as a request 
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from actors.runtime import Entropy
 
 
-__all__ = ["STEPS", "CircuitBreaker"]
+__all__ = ["STEPS", "STEPS_AT_STOP", "CircuitBreaker"]
 
 OUTAGE_FAILURES: Final = 2
 """An outage begins when this many different requests fail in a row. A single one may fail for reasons of its own, such
@@ -35,12 +36,16 @@ STEPS: Final = Backoff(initial=timedelta(milliseconds=500), maximum=timedelta(se
 three probes a minute. Any answer resets it: a server that flaps is not down.
 """
 
+STEPS_AT_STOP: Final = replace(STEPS, maximum=timedelta(seconds=2))
+"""The same during a stop, which has half a minute: a server that returns in the last seconds is noticed in time."""
+
 
 class CircuitBreaker:
     """Tracks an outage. The requests in flight when it began count as one step, whenever they fail."""
 
     def __init__(self, max_retry_after: timedelta = MAX_RETRY_AFTER) -> None:
         self._max_retry_after = max_retry_after
+        self._backoff = STEPS
         self.steps = 0
         """Steps taken since the outage began; 0 while the server answers."""
         self.error: ApiError | None = None
@@ -72,13 +77,14 @@ class CircuitBreaker:
         return True
 
     def hasten(self) -> None:
-        """Restart the backoff of an outage, so that the next probes come soon. From now on no `Retry-After` counts."""
+        """Restart the backoff of an outage, as a stop begins. From now on all probes come soon, whatever is asked."""
         self.steps = min(self.steps, 1)
+        self._backoff = STEPS_AT_STOP
         self._max_retry_after = timedelta()
 
     def step(self, entropy: Entropy) -> timedelta:
         """Return the delay until the next probe."""
-        return retry_delay(STEPS, self.steps - 1, self.error, entropy, self._max_retry_after)
+        return retry_delay(self._backoff, self.steps - 1, self.error, entropy, self._max_retry_after)
 
     def choose(self, requests: Iterable[Request]) -> Request | None:
         """Choose the next probe: the request that failed least often, then one that is no POST, then the oldest."""

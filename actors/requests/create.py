@@ -27,7 +27,7 @@ from actors.requests.kinds import Done, Request, Retry
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from actors.kube.api import Manifest
+    from actors.kube.api import DeleteOptions, Manifest
     from actors.messages.internal import CreatePod
     from actors.requests.kinds import Verdict
 
@@ -73,7 +73,8 @@ class Create(Request):
         """Whether a pod that an earlier try may have made is looked up. Not at a stop, which lists the fleet."""
         self.withdrawn = False
         """The Allocator cancelled it, and it was not in flight."""
-        self.delete_when_made = False
+        self.delete_when_made: DeleteOptions | None = None
+        """How to delete the pod once it is made; None if it is to stay."""
         self.altered: Pod | None = None
         """The pod that was created, if it is not what was requested."""
         self._claims = deque(message.claims)

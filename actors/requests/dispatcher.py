@@ -8,7 +8,7 @@ RequestPool does.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final, TypeAlias, assert_never
 
@@ -17,7 +17,7 @@ import msgspec
 from actors.errors import Cancelled, Conflict, NotSent, TooManyRequests, Unavailable
 from actors.kube.retries import MAX_RETRY_AFTER, lacks_server, retry_delay
 from actors.requests.carried_out import CarriedOut
-from actors.requests.circuit_breaker import CircuitBreaker
+from actors.requests.circuit_breaker import STEPS_AT_STOP, CircuitBreaker
 from actors.requests.concurrency_limit import ConcurrencyLimit
 from actors.requests.kinds import BLOCKING_TRIES, Done, Lane, Retry
 from actors.requests.refusals import Refusals
@@ -44,6 +44,9 @@ BACKOFF: Final = Backoff(
     initial=timedelta(milliseconds=500), maximum=timedelta(seconds=30), reset_after=timedelta(minutes=2)
 )
 """The delay between two tries of one request, plus jitter of up to the same length."""
+
+AT_STOP: Final = replace(BACKOFF, maximum=STEPS_AT_STOP.maximum)
+"""The same during a stop."""
 
 FIRST_WITHIN: Final = timedelta(seconds=15)
 """How long POSTs wait for requests that go first, all together: a server that hangs or refuses them must not stop
@@ -118,6 +121,7 @@ class Dispatcher:
         self._posts = ConcurrencyLimit(self._most)
         self._counts = counts
         self._budget = TokenBucket(rate)
+        self._backoff = BACKOFF
         self._max_retry_after = max_retry_after
         self._outage = CircuitBreaker(max_retry_after)
         self._refusals = Refusals()
@@ -149,9 +153,10 @@ class Dispatcher:
         """Queue a request, unless the same is open, was refused a moment ago, was carried out, or must not be sent."""
         if request.writes and self._suspended:
             return
-        if request.key in self._open:
+        if (same := self._open.get(request.key)) is not None:
+            same.join(request)
             if request.goes_first:
-                self._let_first(self._open[request.key])
+                self._let_first(same)
             return
         now = self._clock.monotonic()
         if self._refusals.holds_back(request, now) or self._carried_out.holds_back(request, now):
@@ -234,11 +239,11 @@ class Dispatcher:
         self._counts.outage = self._outage.steps > 0
 
     def retry_soon(self) -> None:
-        """Restart the backoff of all requests: a stop cannot wait a minute.
+        """Restart the backoff of all requests, and let none become long: a stop cannot wait a minute.
 
         From now on no `Retry-After` counts: a stop may take less long than that, and no request is retried after it.
         """
-        self._max_retry_after = timedelta()
+        self._backoff, self._max_retry_after = AT_STOP, timedelta()
         self._refusals.hasten()
         for request, error in list(self._retries.values()):
             request.failures = 1
@@ -375,7 +380,7 @@ class Dispatcher:
         self._back_off(request, error, delay)
 
     def _delay(self, failures: int, error: ApiError) -> timedelta:
-        return retry_delay(BACKOFF, failures, error, self._entropy, self._max_retry_after)
+        return retry_delay(self._backoff, failures, error, self._entropy, self._max_retry_after)
 
     def _date(self, moment: Moment) -> datetime:
         return self._clock.now() + elapsed(self._clock.monotonic(), moment)

@@ -9,23 +9,26 @@ from dataclasses import dataclass, field
 from enum import IntEnum, auto
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from msgspec import structs
+
 from actors import kube
-from actors.errors import ApiError, Conflict, NotFound, TooManyRequests, Unavailable
+from actors.errors import ApiError, Conflict, Gone, NotFound, TooManyRequests, Unavailable
 from actors.kube.api import CLAIMS
 from actors.messages.internal import ClaimDeleted, ClaimsListed, PodConfirmed, PodsDeleted
 from actors.pods.pod import (
     APP_ID_LABEL,
     EXECUTOR_ID_LABEL,
-    PROFILE_LABEL,
     ROLE_EXECUTOR,
     ROLE_LABEL,
     Pod,
+    executor_id,
     fleet_selector,
+    is_selected,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from datetime import datetime, timedelta
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime
 
     from actors.kube.api import Operation
     from actors.messages.internal import (
@@ -34,27 +37,26 @@ if TYPE_CHECKING:
         DeleteClaim,
         DeletePod,
         DeletePods,
-        GracePeriods,
         LabelPod,
         ListClaims,
     )
-    from actors.runtime import Moment
+    from actors.runtime import Address, Moment
 
 __all__ = [
     "BLOCKING_TRIES",
     "CONFIRM_TRIES",
-    "IDS_PER_CALL",
     "BulkDelete",
     "ClaimDelete",
     "ClaimList",
     "Confirm",
     "Done",
+    "FindAndDelete",
     "Lane",
+    "PodDelete",
     "Request",
     "Retry",
     "Verdict",
     "adopt",
-    "delete",
     "label",
 ]
 
@@ -64,9 +66,6 @@ CONFIRM_TRIES: Final = 3
 BLOCKING_TRIES: Final = 3
 """An adoption that always fails, such as one that a webhook or a proxy rejects, must not block creation for ever. In an
 outage that lasts for so many steps none blocks it."""
-
-IDS_PER_CALL: Final = 250
-"""The selector is part of the URL, and many proxies accept no line over 8 KiB: 250 ids of 18 digits fit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +165,9 @@ class Request:
         unimportant = isinstance(answer, NotFound | Conflict | TooManyRequests | Unavailable)
         return answer if isinstance(answer, ApiError) and not unimportant else None
 
+    def join(self, other: Request) -> None:
+        """Another sender asks the same while it is open."""
+
     def delayed(self, error: ApiError, retry_at: datetime) -> None:
         """Report to its sender that a try failed and another follows, not before `retry_at`."""
 
@@ -173,13 +175,53 @@ class Request:
         """Report the final answer to its sender."""
 
 
-def delete(message: DeletePod) -> Request:
+class PodDelete(Request):
     """DELETE one pod. "Not found" and a failed precondition are as good as success: the next snapshot decides."""
-    call, uid = kube.Delete(message.name, message.options), message.options.uid
-    goes_first = message.goes_first
-    return Request(
-        "delete", message.name, message, call, uid, message.observed_at, repeated=True, goes_first=goes_first
-    )
+
+    def __init__(self, message: DeletePod, call: kube.Get | None = None) -> None:
+        """`call` is what to send before the DELETE."""
+        self.reply_to: list[Address] = [] if message.reply_to is None else [message.reply_to]
+        super().__init__(
+            "delete",
+            message.name,
+            message,
+            call or kube.Delete(message.name, message.options),
+            message.options.uid,
+            message.observed_at,
+            repeated=True,
+            goes_first=message.goes_first,
+        )
+
+    def join(self, other: Request) -> None:
+        """Report the answer to the other sender, too."""
+        if isinstance(other, PodDelete):
+            self.reply_to += other.reply_to
+
+    def report(self, answer: object) -> None:
+        """Report the answer to those that wait for it."""
+        error = answer if isinstance(answer, ApiError) and not isinstance(answer, NotFound | Conflict) else None
+        for address in self.reply_to:
+            address.tell(PodsDeleted({} if self.uid is None else {self.name: self.uid}, error))
+
+
+class FindAndDelete(PodDelete):
+    """GET a pod that was requested and never observed, and DELETE it by its UID if it is the executor's."""
+
+    def __init__(self, message: DeletePod, app_id: str) -> None:
+        self._options = message.options
+        self._app_id = app_id
+        super().__init__(message, kube.Get(message.name))
+
+    def judge(self, answer: object) -> Verdict:
+        """Delete the pod that was found. Another's pod has taken the name of one that was never created."""
+        if not isinstance(answer, Pod):
+            return super().judge(answer)
+        is_named = answer.name == self.name and executor_id(answer) is not None
+        if not (is_named and is_selected(answer.labels, self._app_id, active_only=False)):
+            return Done()
+        self.uid = answer.uid
+        self.call = kube.Delete(answer.name, structs.replace(self._options, uid=answer.uid))
+        return Retry()
 
 
 def label(message: LabelPod) -> Request:
@@ -208,59 +250,25 @@ def _patch(kind: str, message: LabelPod | AdoptPod, changes: dict[str, Any], key
 
 
 class BulkDelete(Request):
-    """DELETE pods by label: those of some executors or of the whole application, by default without inactive ones.
-
-    Many ids take several calls, one after the other, whether they fail or not.
-    """
+    """DELETE the pods of some executors by label, as they were listed."""
 
     def __init__(self, message: DeletePods, app_id: str) -> None:
-        everyone = fleet_selector(app_id, active_only=not message.include_inactive)
-        selectors = _selectors(everyone, message.executor_ids)
         self._message = message
-        self._calls = (call for selector in selectors for call in _bulk_deletes(selector, message.graces))
-        self._error: ApiError | None = None
-        how_many = "all" if message.executor_ids is None else len(message.executor_ids)
-        super().__init__("delete pods", f"of {how_many} executors", message, next(self._calls))
-
-    def judge(self, answer: object) -> Verdict:
-        """Continue with the next call; the answer to the last one is final."""
-        verdict = super().judge(answer)
-        if isinstance(verdict, Retry):
-            return verdict
-        self._error = answer if isinstance(answer, ApiError) else self._error
-        if (call := next(self._calls, None)) is None:
-            return verdict
-        self.call = call
-        return Retry()
+        ids = sorted(message.executor_ids)
+        everyone = fleet_selector(app_id, active_only=not message.include_inactive)
+        selector = f"{everyone},{EXECUTOR_ID_LABEL} in ({','.join(map(str, ids))})"
+        call = kube.DeleteCollection(selector, message.grace, message.at_version)
+        key = ("delete pods", message.executor_ids, message.at_version)
+        super().__init__("delete pods", f"of {len(ids)} executors", key, call)
 
     def refusal(self, answer: object) -> ApiError | None:
-        """Return the error of any of the calls."""
-        return super().refusal(self._error or answer)
+        """Return None also if the LIST is too old by now: its sender lists again."""
+        return None if isinstance(answer, Gone) else super().refusal(answer)
 
-    def report(self, answer: object) -> None:  # noqa: ARG002 - an earlier call may have failed
-        """Report the last error, if any call failed."""
-        if self._message.reply_to is not None:
-            self._message.reply_to.tell(PodsDeleted(self._message.executor_ids, self._error))
-
-
-def _bulk_deletes(selector: str, graces: GracePeriods) -> Iterator[kube.DeleteCollection]:
-    """Yield the calls that delete what the selector matches, one for each grace period: it is that of a whole call."""
-    profiles: dict[timedelta | None, list[str]] = {}
-    for profile, grace in sorted(graces.named.items()):
-        if grace != graces.others:
-            profiles.setdefault(grace, []).append(profile)
-    for grace, names in profiles.items():
-        yield kube.DeleteCollection(f"{selector},{PROFILE_LABEL} in ({','.join(names)})", grace)
-    named = ",".join(sorted(name for names in profiles.values() for name in names))
-    yield kube.DeleteCollection(f"{selector},{PROFILE_LABEL} notin ({named})" if named else selector, graces.others)
-
-
-def _selectors(everyone: str, executor_ids: frozenset[int] | None) -> list[str]:
-    if executor_ids is None:
-        return [everyone]
-    ids = sorted(executor_ids)
-    parts = (ids[start : start + IDS_PER_CALL] for start in range(0, len(ids), IDS_PER_CALL))
-    return [f"{everyone},{EXECUTOR_ID_LABEL} in ({','.join(map(str, part))})" for part in parts]
+    def report(self, answer: object) -> None:
+        """Report the answer."""
+        error = answer if isinstance(answer, ApiError) else None
+        self._message.reply_to.tell(PodsDeleted(self._message.pods, error))
 
 
 class ClaimList(Request):

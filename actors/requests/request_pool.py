@@ -8,7 +8,10 @@ epochs. Requests that end with the pool itself are reported as lost by its next 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, assert_never
+
+from msgspec import structs
 
 from actors import kube
 from actors.errors import ApiError, Cancelled
@@ -29,7 +32,6 @@ from actors.messages.internal import (
     ListClaims,
     PodCreated,
     PodCreateFailed,
-    PodsDeleted,
     PodsObserved,
     SuspendWrites,
     ToRequestPool,
@@ -38,10 +40,11 @@ from actors.messages.internal import (
     WithdrawRequests,
 )
 from actors.metrics.counts import PoolCounts
+from actors.pods.ids import id_in_name
 from actors.requests.create import Create
 from actors.requests.dispatcher import Dispatcher, DispatcherEvent
 from actors.requests.epochs import Epochs
-from actors.requests.kinds import BulkDelete, ClaimDelete, ClaimList, Confirm, adopt, delete, label
+from actors.requests.kinds import BulkDelete, ClaimDelete, ClaimList, Confirm, FindAndDelete, PodDelete, adopt, label
 from actors.runtime import Actor, Address, Context
 from actors.text import get_logger
 
@@ -101,9 +104,10 @@ class RequestPool(Actor):
             case CreatePod():
                 self._create(message)
             case DeletePod():
-                self._dispatcher.submit(delete(message))
+                self._delete_pod(message)
             case DeletePods():
-                self._delete_pods(message)
+                self._dispatcher.withdraw(message.pods)
+                self._dispatcher.submit(BulkDelete(message, self._app_id))
             case LabelPod():
                 self._dispatcher.submit(label(message))
             case AdoptPod():
@@ -151,17 +155,18 @@ class RequestPool(Actor):
             create.outcome = Cancelled(why)
             self._created(create)
 
-    def _delete_pods(self, message: DeletePods) -> None:
-        """Drop queued creates; delete in-flight ones when they are answered; delete existing pods by label."""
-        ids = message.executor_ids
-        creates = [create for executor_id, create in self._creates.items() if ids is None or executor_id in ids]
-        for create in creates:
-            create.delete_when_made = True
-        self._cancel(creates, DELETED)
-        if ids is None or ids:
-            self._dispatcher.submit(BulkDelete(message, self._app_id))
-        elif message.reply_to is not None:
-            message.reply_to.tell(PodsDeleted(ids, None))
+    def _delete_pod(self, message: DeletePod) -> None:
+        """Delete one pod by its UID. If that is unknown, end its create, or look the pod up."""
+        if message.options.uid is not None:
+            self._dispatcher.submit(PodDelete(message))
+        elif (create := self._creates.get(id_in_name(message.name) or 0)) is not None and create.name == message.name:
+            create.delete_when_made = message.options
+            self._cancel([create], DELETED)
+        elif (unseen := self._unseen.get(message.name)) is not None:
+            options = structs.replace(message.options, uid=unseen.uid)
+            self._dispatcher.submit(PodDelete(replace(message, options=options)))
+        else:
+            self._dispatcher.submit(FindAndDelete(message, self._app_id))
 
     def _withdraw(self, executor_ids: Collection[int]) -> None:
         """Cancel creates that are not in flight. The Allocator repeats its message if the others are to be retried."""
@@ -225,20 +230,20 @@ class RequestPool(Actor):
             message.reply_to.tell(PodCreateFailed(message.executor_id, message.epoch, outcome))
             if create.altered is not None:
                 self._note_unseen(create, create.altered)
-                self._delete(create.altered)
+                self._delete(create.altered, DeleteOptions())
             return
         if create.observed is None:
             self._note_unseen(create, outcome)
         logger.debug("executor created: executor=%d pod=%s", message.executor_id, outcome.name)
         message.reply_to.tell(PodCreated(message.executor_id, message.epoch, outcome, create.withdrawn))
         made_again = create.observed is not None and create.observed.uid != outcome.uid
-        if create.delete_when_made or made_again:
-            self._delete(outcome)
+        if create.delete_when_made is not None or made_again:
+            self._delete(outcome, create.delete_when_made or DeleteOptions())
 
     def _note_unseen(self, create: Create, pod: Pod) -> None:
         if len(self._unseen) >= MAX_UNSEEN:
             del self._unseen[next(iter(self._unseen))]
         self._unseen[pod.name] = UnseenPod(create.message.executor_id, pod.uid)
 
-    def _delete(self, pod: Pod) -> None:
-        self._dispatcher.submit(delete(DeletePod(pod.name, DeleteOptions(uid=pod.uid))))
+    def _delete(self, pod: Pod, options: DeleteOptions) -> None:
+        self._dispatcher.submit(PodDelete(DeletePod(pod.name, structs.replace(options, uid=pod.uid))))

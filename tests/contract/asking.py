@@ -125,8 +125,8 @@ class Asking:
     def delete(self, name: str, options: DeleteOptions | None = None) -> Any:
         return self._ask(lambda reply: self.api.send(kube.Delete(name, options or DeleteOptions()), reply))
 
-    def delete_collection(self, selector: str, grace: timedelta | None = None) -> Any:
-        return self._ask(lambda reply: self.api.send(kube.DeleteCollection(selector, grace), reply))
+    def delete_collection(self, selector: str, grace: timedelta | None = None, at_version: str | None = None) -> Any:
+        return self._ask(lambda reply: self.api.send(kube.DeleteCollection(selector, grace, at_version), reply))
 
     def patch(self, name: str, patch: dict[str, Any]) -> Any:
         return self._ask(lambda reply: self.api.send(kube.Patch(name, patch), reply))

@@ -325,7 +325,8 @@ class StoreDoor(Door):
                 kind = _PATCHES[headers["Content-Type"]]
                 return store.patch(plural, namespace, name, body, kind, subresource=subresource, **checks)
             case "DELETE", None, _:
-                return _list(target, store.delete_collection(plural, namespace, **selectors, **deletion))
+                listed: Any = {"listed_at": query.get("resourceVersion"), "match": query.get("resourceVersionMatch")}
+                return _list(target, store.delete_collection(plural, namespace, **listed, **selectors, **deletion))
             case "DELETE", str(), None:
                 return store.delete(plural, namespace, name, **deletion)
             case _:

@@ -176,6 +176,28 @@ def test_deletecollection_with_a_broken_selector_is_400_and_deletes_nothing(raw:
     assert raw.names("pods") == {"a"}
 
 
+def test_deletecollection_at_an_exact_version_takes_only_what_there_was_at_that_version(raw: Raw) -> None:
+    for name in ("a", "b", "c"):
+        raw.made("pods", pod(name, labels={"app": "x"}))
+    version = raw.get("pods").body["metadata"]["resourceVersion"]
+    raw.made("pods", pod("late", labels={"app": "x"}))
+    raw.delete("pods/b", {"gracePeriodSeconds": 0})
+    exact = {"labelSelector": "app=x", "resourceVersion": version, "resourceVersionMatch": "Exact"}
+    answer = raw.delete("pods", {"gracePeriodSeconds": 0}, **exact)
+    assert (answer.status, answer.body["kind"]) == (200, "PodList")
+    assert raw.names("pods") == {"late"}, "what was gone by then is no error"
+
+
+@pytest.mark.parametrize(("version", "status"), [("0", 422), ("", 422), ("x", 400), (str(2**60), 504)])
+def test_deletecollection_at_a_version_that_cannot_be_listed_deletes_nothing(
+    raw: Raw, version: str, status: int
+) -> None:
+    raw.made("pods", pod("a", labels={"app": "x"}))
+    answer = raw.delete("pods", labelSelector="app=x", resourceVersion=version, resourceVersionMatch="Exact")
+    assert answer.status == status
+    assert raw.names("pods") == {"a"}
+
+
 def test_deletecollection_with_a_precondition_holds_each_to_it(raw: Raw) -> None:
     raw.made("pods", pod("a"))
     answer = raw.delete("pods", {"preconditions": {"uid": "other"}})

@@ -98,6 +98,17 @@ def test_a_bulk_delete_by_ids_spares_other_ids_other_apps_and_what_was_set_aside
     assert api.names() == {name(3), "app-2-exec-1", name(4)}
 
 
+def test_a_bulk_delete_of_what_was_listed_spares_what_has_come_since(api: Asking) -> None:
+    for number in (1, 2):
+        api.created(executor(number))
+    listed = api.listed(ACTIVE)
+    api.created(executor(3))
+    api.created(executor(2, app="stranger", **{APP_ID_LABEL: APP}))
+    selector = f"{ACTIVE},{EXECUTOR_ID_LABEL} in (1,2,3)"
+    assert api.delete_collection(selector, at_version=listed.resource_version) is None
+    assert api.names() == {name(3), "stranger-exec-2"}
+
+
 def test_a_bulk_delete_without_a_label_takes_those_that_do_not_have_it(api: Asking) -> None:
     api.created(executor(1))
     api.created(executor(2, **{INACTIVE_LABEL: "true"}))

@@ -454,11 +454,17 @@ def test_without_a_lease_and_an_owner_the_user_must_know_that_no_driver_lives(op
 @pytest.mark.parametrize(("answer", "code"), [("", 1), ("n\n", 1), ("perhaps\n", 1), ("y\n", 0)])
 def test_cleanup_asks(operator: Operator, monkeypatch: pytest.MonkeyPatch, answer: str, code: int) -> None:
     operator.pod(1, None)
+    claim(operator, "etl-exec-1-pvc-0", "etl")
+    claim(operator, "billing-data", "etl")
     operator.lease(60, "")
     monkeypatch.setattr(sys, "stdin", io.StringIO(answer))
     operator.run("cleanup", "etl", code=code)
-    assert "Delete its 1 pods (1 alive)? [y/N] " in operator.err
+    left = "has the labels of etl but not the name of its executors' claims, and stays"
+    assert f'persistentvolumeclaim "billing-data" {left}' in operator.err
+    named = 'pod "etl-exec-1" will be deleted\npersistentvolumeclaim "etl-exec-1-pvc-0" will be deleted\n'
+    assert f"{named}Delete its 1 pods (1 alive) and 1 claims with their data? [y/N] " in operator.err
     assert len(operator.api.names()) == code
+    assert "billing-data" in {each["metadata"]["name"] for each in operator.api.list_objects(CLAIMS)}
 
 
 # ── rights ───────────────────────────────────────────────────────────────────────────────────────────────────────

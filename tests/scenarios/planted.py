@@ -182,7 +182,7 @@ def a_lost_connection_is_no_news(right: Any, book: Any, executor_id: int, now: f
 
 
 def the_fleet_is_left_behind(right: Any, stopping: Any) -> None:
-    stopping._remaining.listed((), float("inf"))
+    stopping._fleet.remaining.listed((), float("inf"))
     stopping._stop_others()
 
 

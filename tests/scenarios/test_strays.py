@@ -66,8 +66,8 @@ def test_a_pod_with_the_largest_id_breaks_no_creation(pod_name: str, before: boo
         assert ours == [name(each) for each in range(1, len(ours) + 1)], "each id follows the last one"
         assert len(ours) == (3 if counted else 4)
         assert world.heard(ExecutorRemoved) == []
-        world.stop()
-        assert names(world) == []
+        assert world.stop().left_behind == ()
+        assert names(world) == ([] if counted else [pod_name]), "only executors are deleted"
 
 
 def test_a_pod_that_looks_like_ours_with_a_large_id_leaves_room_for_billions() -> None:

@@ -1,7 +1,7 @@
 """`cleanup`: deletes the pods and claims of a fleet that nobody drives.
 
 It takes the Lease first, as a driver would, so that no driver writes meanwhile; and it deletes each object by its UID,
-so that nothing is deleted that was not shown.
+so that nothing is deleted that was not shown. What has the fleet's labels but no name of its own is named, and stays.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from actors.cli.main_loop import EXIT_FAILED, EXIT_OK
 from actors.cli.operate.target import run, show, warn
 from actors.cli.streams import say
 from actors.errors import ApiError, Conflict, Refused, TooManyRequests, Unavailable
-from actors.inspection.cleanup import HOLD, must_watch, refusal, release_lease, take_lease
+from actors.inspection.cleanup import HOLD, is_executors_claim, must_watch, refusal, release_lease, take_lease
 from actors.inspection.leases import observe_lease
 from actors.kube.api import CLAIMS, LEASES, DeleteOptions
 from actors.lease.record import lease_name
@@ -36,6 +36,10 @@ if TYPE_CHECKING:
     from actors.runtime import Moment
 
 __all__ = ["Consent", "Hold", "clean_up", "delete", "deletions"]
+
+POD: Final = "pod"
+CLAIM: Final = "persistentvolumeclaim"
+_WHOSE: Final = {POD: "executors", CLAIM: "executors' claims"}
 
 _LOOKS: Final = 5
 """How often a Lease is read that must stay unchanged for its duration."""
@@ -82,8 +86,15 @@ def clean_up(target: Target, app_id: str, consent: Consent) -> int:
             except ApiError as error:
                 warn([f"claims cannot be listed, so they stay: {error.message}"])
         planned = list(deletions(fleet, claims))
+        for kind, name in strangers(fleet, claims):
+            say(
+                one_line(
+                    f'{kind} "{name}" has the labels of {app_id} but not the name of its {_WHOSE[kind]}, and stays'
+                )
+            )
         if not planned:
-            what = "no pod and no claim" if not fleet.executors and not claims else "only what is being deleted already"
+            is_empty = not fleet.executors and not claims
+            what = "no pod and no claim" if is_empty else "nothing of its own that is not being deleted already"
             say(f"nothing to delete: {app_id} has {what} in namespace {cluster.namespace}")
             return EXIT_OK
         if consent.dry_run:
@@ -102,16 +113,22 @@ def clean_up(target: Target, app_id: str, consent: Consent) -> int:
 
 
 def deletions(fleet: ObservedFleet, claims: Sequence[Manifest]) -> Iterator[_Deletion]:
-    """Yield what is to delete: all that is not being deleted already."""
+    """Yield what is to delete: the fleet's executors and their claims, unless they are being deleted already."""
     for executor in fleet.executors:
         pod = executor.pod
-        if not pod.terminating:
-            yield _Deletion("pod", pod.name, kube.Delete(pod.name, DeleteOptions(uid=pod.uid)))
+        if executor.id is not None and not pod.terminating:
+            yield _Deletion(POD, pod.name, kube.Delete(pod.name, DeleteOptions(uid=pod.uid)))
     for claim in claims:
         metadata = claim["metadata"]
-        if metadata.get("deletionTimestamp") is None:
+        if is_executors_claim(claim) and metadata.get("deletionTimestamp") is None:
             name, uid = str(metadata["name"]), str(metadata["uid"])
-            yield _Deletion("persistentvolumeclaim", name, kube.DeleteObject(CLAIMS, name, uid))
+            yield _Deletion(CLAIM, name, kube.DeleteObject(CLAIMS, name, uid))
+
+
+def strangers(fleet: ObservedFleet, claims: Sequence[Manifest]) -> Iterator[tuple[str, str]]:
+    """Yield kind and name of what has the fleet's labels and is not its own."""
+    yield from ((POD, executor.pod.name) for executor in fleet.executors if executor.id is None)
+    yield from ((CLAIM, str(claim["metadata"]["name"])) for claim in claims if not is_executors_claim(claim))
 
 
 def _line(deletion: _Deletion, what: str) -> str:
@@ -119,13 +136,13 @@ def _line(deletion: _Deletion, what: str) -> str:
 
 
 def _agreed(fleet: ObservedFleet, deletions: Sequence[_Deletion]) -> bool:
-    """Ask the user. Without an answer, as of a script, the answer is no."""
+    """Ask the user, with the name of each object. Without an answer, as of a script, the answer is no."""
     kinds = Counter(each.kind for each in deletions)
-    pods, claims = kinds["pod"], kinds["persistentvolumeclaim"]
-    alive = sum(executor.alive for executor in fleet.executors)
+    pods, claims = kinds[POD], kinds[CLAIM]
+    alive = sum(executor.alive for executor in fleet.executors if executor.id is not None)
     with_claims = f" and {claims} claims with their data" if claims else ""
     head = f"Fleet {fleet.app_id} in namespace {fleet.namespace} is {fleet.state}: {fleet.driver.why}."
-    print(one_line(head), file=sys.stderr)
+    print(one_line(head), *(_line(each, "will be deleted") for each in deletions), sep="\n", file=sys.stderr)
     question = f"Delete its {pods} pods ({alive} alive){with_claims}? [y/N] "
     print(question, end="", file=sys.stderr, flush=True)
     answer = sys.stdin.readline()

@@ -213,10 +213,13 @@ class HttpPodApi:
                 return HttpRequest("POST", self._path(PODS), _json(manifest)), decode.pod
             case api.Delete(name, options):
                 return _delete(self._path(PODS, name), options), decode.anything
-            case api.DeleteCollection(selector, grace):
+            case api.DeleteCollection(selector, grace, at_version):
                 if not selector.strip():
                     raise BadRequest("not sent: a bulk delete without a selector would delete every pod")
-                path = self._path(PODS, query={"labelSelector": selector})
+                query = {"labelSelector": selector}
+                if at_version is not None:
+                    query |= {"resourceVersion": at_version, "resourceVersionMatch": "Exact"}
+                path = self._path(PODS, query=query)
                 return _delete(path, api.DeleteOptions(grace=grace)), decode.anything
             case api.Patch(name, patch):
                 return _patch(self._path(PODS, name), patch), decode.pod

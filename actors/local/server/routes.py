@@ -209,7 +209,13 @@ class Routes:
         if request.query.get("limit") or request.query.get("continue"):
             raise not_implemented("deletecollection in pages")
         options, dry = await delete_body(request)
-        result = self._writable(dry=dry).delete_collection(*target.collection, **_selectors(request.query), **options)
+        result = self._writable(dry=dry).delete_collection(
+            *target.collection,
+            listed_at=request.query.get("resourceVersion"),
+            match=request.query.get("resourceVersionMatch"),
+            **_selectors(request.query),
+            **options,
+        )
         metadata = {"resourceVersion": result.resource_version}
         return await large_json_response(request, _list_body(target, result, metadata))
 

@@ -36,7 +36,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from actors.local.schema.resources import Resource
+    from actors.local.schema.selectors import Selector
     from actors.local.store.deletion import DeleteOptions
+    from actors.local.store.paging import ListRequest
     from actors.runtime import Clock, Entropy
 
 __all__ = [
@@ -151,15 +153,19 @@ class ObjectStore:
         All pages of a list have the version of the first page. A token or an exact version outside the window is a 410,
         a version that this server has not reached a 504, a malformed token, selector or version a 400.
         """
-        state, table = self._state, self._state.tables[resource]
+        table = self._state.tables[resource]
         selector = parse_selector(table.resource, **selectors)
         request = paging.parse(limit, continue_token, resource_version, resource_version_match)
-        with state.changing():
-            if request.version > state.version:
-                raise too_large_version(request.version, state.version)
-            version = request.version if request.exact else state.version
-            source = table if version == state.version else paging.as_of(table, request)
-            page = paging.page(source, namespace, selector, request)
+        with self._state.changing():
+            return self._list(table, namespace, selector, request)
+
+    def _list(self, table: Table, namespace: str | None, selector: Selector, request: ListRequest) -> ListResult:
+        state = self._state
+        if request.version > state.version:
+            raise too_large_version(request.version, state.version)
+        version = request.version if request.exact else state.version
+        source = table if version == state.version else paging.as_of(table, request)
+        page = paging.page(source, namespace, selector, request)
         token = paging.token(version, page.next_key) if page.next_key else ""
         return ListResult(page.items, str(version), token, page.remaining)
 
@@ -338,21 +344,26 @@ class ObjectStore:
         *,
         label_selector: str = "",
         field_selector: str = "",
+        listed_at: str | None = None,
+        match: str | None = None,
         **options: Unpack[DeleteOptions],
     ) -> ListResult:
-        """Delete all matching objects, each as `delete` would; return them as they were before.
+        """Delete all objects of a LIST, each as `delete` would; return them as they were in it.
 
-        A failed precondition is a 409 before any deletion (a real server may have deleted some).
+        `listed_at` and `match` are the LIST's `resource_version` and its match: an exact one deletes, by name, what
+        matched at that version. A failed precondition is a 409 before any deletion (a real server may have deleted
+        some).
         """
         state, table = self._state, self._state.tables[resource]
         selector = parse_selector(table.resource, label_selector, field_selector)
+        request = paging.parse(0, "", listed_at, match)
         with state.changing():
-            keys = [key for key in table.keys(namespace) if selector.matches(table.objects[key])]
-            result = ListResult([table.objects[key] for key in keys], str(state.version))
+            result = self._list(table, namespace, selector, request)
             for found in result.items:
                 _check_preconditions(table.resource, found["metadata"], options)
-            for key in keys:
-                if key in table.objects:  # unless deleted with its owner
+            for found in result.items:
+                key = _key(table, found["metadata"].get("namespace"), found["metadata"]["name"])
+                if key in table.objects:  # unless deleted with its owner, or since the LIST
                     state.delete(table, key, options.get("grace_period_seconds"))
             return result
 

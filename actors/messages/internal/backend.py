@@ -131,9 +131,9 @@ class StartFailuresExceeded:
 
 @dataclass(frozen=True, slots=True)
 class PodsDeleted:
-    """The bulk delete was answered; `error` is None if the API accepted it."""
+    """The deletion of these pods, name → UID, was answered; `error` is None if the API accepted it."""
 
-    executor_ids: frozenset[int] | None
+    pods: Mapping[str, str]
     error: ApiError | None
 
 

@@ -88,7 +88,11 @@ class WithdrawPods:
 
 @dataclass(frozen=True, slots=True)
 class DeletePod:
-    """DELETE one pod. A repeated request for the same pod joins the open one."""
+    """DELETE one pod. A repeated request for the same pod joins the open one.
+
+    Without a UID it is an executor's pod that was not observed yet: its create is dropped, or the pod deleted once it
+    is made. Another's pod of this name is left alone.
+    """
 
     name: str
     options: DeleteOptions = field(default_factory=DeleteOptions)
@@ -97,6 +101,8 @@ class DeletePod:
     None if it is to be sent in any case. The same for labels and adoptions."""
     goes_first: bool = field(default=False, compare=False)
     """The executor counts no longer: its pod is deleted before another is created in its place."""
+    reply_to: Address | None = field(default=None, compare=False)
+    """Gets `PodsDeleted`, unless the request is dropped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,17 +132,21 @@ class GracePeriods:
 
 @dataclass(frozen=True, slots=True)
 class DeletePods:
-    """DELETE these executors' pods by label, or all of the application's when `executor_ids` is None.
+    """DELETE, in one call, all that had the fleet's labels and one of these ids at the version of a LIST.
 
-    Drop queued creates of these ids; delete the pod of one that is in flight when it is answered.
+    The sender has seen in that LIST that they are all executors. What else waits to be sent to these pods is dropped.
     """
 
-    executor_ids: frozenset[int] | None
-    reply_to: Address | None = None
-    """Gets `PodsDeleted`, once."""
+    pods: Mapping[str, str]
+    """Name → UID."""
+    executor_ids: frozenset[int]
+    at_version: str
+    reply_to: Address
+    """Gets `PodsDeleted`, unless writes are suspended."""
+    grace: timedelta | None = None
+    """As in `DeleteOptions`."""
     include_inactive: bool = False
-    """With `executor_ids` None: delete pods labelled inactive, too."""
-    graces: GracePeriods = field(default_factory=GracePeriods)
+    """The LIST had pods that are labelled inactive, too."""
 
 
 @dataclass(frozen=True, slots=True)

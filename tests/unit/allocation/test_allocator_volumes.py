@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from actors.errors import AlreadyExists, ApiError, Forbidden, QuotaExceeded
-from actors.manifests.executor_pod import claim_name, owner_reference
+from actors.manifests.executor_pod import owner_reference
 from actors.messages.internal import (
     AllocatorStatus,
     ClaimsListed,
@@ -19,6 +19,7 @@ from actors.messages.internal import (
     PodCreateFailed,
     SetTotalExpectedExecutors,
 )
+from actors.pods.ids import claim_name
 from tests.unit.allocation.test_allocator import MINUTE, SECOND, Rig
 from tests.unit.allocation.test_volumes import mounting
 from tests.unit.views import going, labelled, running

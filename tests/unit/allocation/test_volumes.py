@@ -13,7 +13,8 @@ from actors.allocation.claims import read
 from actors.allocation.profile import Profiles
 from actors.allocation.volumes import LIST_EVERY, Volumes
 from actors.errors import Forbidden
-from actors.manifests.executor_pod import ExecutorManifests, claim_name, owner_reference
+from actors.manifests.executor_pod import ExecutorManifests, owner_reference
+from actors.pods.ids import claim_name
 from actors.pods.pod import ClaimVolume, ContainerSpec, PodSpec, Volume
 from actors.settings.model import Settings
 from tests.unit.views import View, failed, going, pending, running

@@ -328,12 +328,38 @@ def test_a_stop_while_the_pod_is_not_ready_is_like_any_other(rig: Rig) -> None:
     rig.backend.tell(StopBackend())
     rig.kit.settle()
     rig.found(driver_pod())
-    rig.api.take("delete_collection").answer(None)
-    rig.kit.settle()
     rig.api.take("list").answer(PodPage((), "5"))
     rig.kit.settle()
     assert rig.driver.take(BackendStopped) == BackendStopped()
     assert [call.operation for call in rig.api.calls if call.operation == "create"] == []
+
+
+def owned(executor_id: int, *uids: str) -> Pod:
+    owners = tuple(OwnerReference(kind="Pod", name="driver-0", uid=uid) for uid in uids)
+    metadata = msgspec.structs.replace(pod(executor_id).metadata, owner_references=owners)
+    return msgspec.structs.replace(pod(executor_id), metadata=metadata)
+
+
+@pytest.mark.parametrize("owned_by", ["driver", "controller"])
+def test_a_stop_deletes_only_what_the_drivers_pod_or_its_controller_owns(
+    kit: Kit, owned_by: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    rig = Rig(kit, owned_by=owned_by)
+    rig.found(driver_pod(owner=RING))
+    rig.listed()
+    ours = ["uid-of-driver"] if owned_by == "driver" else ["uid-of-driver", "uid-of-ring"]
+    for number in range(1, rig.created() + 1):
+        rig.api.take("create").answer(owned(number, *ours))
+    rig.backend.tell(StopBackend())
+    rig.kit.settle()
+    earlier, stranger, free = owned(7, "uid-of-ring"), owned(8, "uid-of-another"), pod(9)
+    rig.api.take("list").answer(PodPage((owned(1, "uid-of-driver"), earlier, stranger, free), "5"))
+    rig.kit.settle()
+    ids = "(1,7)" if owned_by == "controller" else "(1)"
+    assert rig.api.take("delete_collection").request.selector.endswith(f"executor-id in {ids}")
+    assert rig.api.open("delete") == ()
+    (told,) = [record.getMessage() for record in caplog.records if "left alone" in record.getMessage()]
+    assert ("app-exec-8" in told, "app-exec-9" in told, "app-exec-7" in told) == (True, True, owned_by == "driver")
 
 
 @pytest.mark.usefixtures("expect_crashes")

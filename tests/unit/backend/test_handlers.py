@@ -12,6 +12,7 @@ import pytest
 from actors.backend import backend as backend_module
 from actors.backend import driver_pod, shutdown, startup
 from actors.backend.backend import Backend
+from actors.backend.deletion.fleet_deletion import ListDue, LookedUp
 from actors.executors import executors, kills, scaling
 from actors.lease.write_permission import LeaseOver
 from actors.messages import FromDriver
@@ -43,7 +44,8 @@ def table(kit: Kit) -> dict[type, Callable[..., object]]:
 
 
 def test_every_message_has_a_handler_and_there_is_none_for_anything_else(table: Any) -> None:
-    assert set(table) == {*get_args(FromInside), *get_args(FromDriver), *PRIVATE, LeaseOver, PageArrived}
+    others = {LeaseOver, ListDue, LookedUp, PageArrived}
+    assert set(table) == {*get_args(FromInside), *get_args(FromDriver), *PRIVATE, *others}
 
 
 def test_each_handler_is_made_for_its_message(table: Any) -> None:

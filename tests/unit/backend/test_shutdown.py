@@ -8,10 +8,12 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from msgspec.structs import replace
 
 from actors.backend.backend import Backend
+from actors.backend.deletion.fleet_deletion import in_bulk
 from actors.backend.shutdown import stop_limit
-from actors.errors import ApiError, Forbidden, NotFound, Unavailable
+from actors.errors import ApiError, Forbidden, Gone, NotFound, Unavailable
 from actors.kube.api import PodPage
 from actors.local.inprocess import InProcessPodApi
 from actors.local.kubelet.scripted_kubelet import Run, ScriptedKubelet
@@ -28,10 +30,11 @@ from actors.messages import (
 )
 from actors.messages.internal import Drained, Freshness, LeaseHeld, LeaseNotHeld, Source
 from actors.pods.loss import LossKind
+from actors.pods.pod import EXECUTOR_ID_LABEL
 from actors.testing.manual_api import ManualPodApi
 from actors.text import rfc3339
 from tests.unit.builders import event, pod_name
-from tests.unit.views import going, pending, running, settings
+from tests.unit.views import going, labelled, pending, running, settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -123,9 +126,14 @@ class Rig:
         self.kit.advance(2 * SECOND)
         self.answer("list", PodPage(pods, "9"))
 
+    def bulk(self, answer: object = None, *pods: Pod) -> ManualCall:
+        """The LIST that is due has these pods, or both, and the bulk delete of them is answered."""
+        self.answer("list", PodPage(pods or (running(1), running(2)), "4"))
+        return self.answer("delete_collection", answer)
+
     def deleted(self) -> None:
         """The bulk delete is answered, and the LIST after it is empty."""
-        self.answer("delete_collection", None)
+        self.bulk()
         self.answer("list", PodPage((), "5"))
 
     def lose_pool(self) -> None:
@@ -158,10 +166,12 @@ def test_sources_and_allocator_stop_first(rig: Rig) -> None:
     assert (len(ends), ends[-1] < lines.index("request-pool-1 <- Drain")) == (3, True)
 
 
-def test_the_fleet_is_deleted_by_its_label_and_listed_until_it_is_gone(rig: Rig) -> None:
+def test_the_listed_fleet_is_deleted_by_its_labels_and_listed_until_it_is_gone(rig: Rig) -> None:
     rig.stop()
-    call = rig.answer("delete_collection", None)
-    assert call.request.selector == "executor-pods/app-id=app,executor-pods/role=executor,executor-pods/inactive!=true"
+    call = rig.bulk()
+    fleet = "executor-pods/app-id=app,executor-pods/role=executor,executor-pods/inactive!=true"
+    assert call.request.selector == f"{fleet},executor-pods/executor-id in (1,2)"
+    assert call.request.at_version == "4", "what comes after the list is not hit"
     rig.answer("list", PodPage((going(running(1)), going(running(2))), "5"))
     rig.left(going(running(2)))
     assert rig.backend.is_alive()
@@ -178,7 +188,7 @@ def test_the_fleet_is_deleted_with_the_grace_period_of_a_stop(
 ) -> None:
     rig = Rig(kit, executor=executor).run(1, 2)
     rig.stop()
-    assert rig.answer("delete_collection", Forbidden("no", status=403)).request.grace == grace
+    assert rig.bulk(Forbidden("no", status=403)).request.grace == grace
     rig.answer("list", PodPage((running(1), running(2)), "5"))
     assert [call.request.options.grace for call in rig.api.open("delete")] == [grace, grace]
 
@@ -192,7 +202,7 @@ def test_a_stop_logs_how_long_executors_have_to_end(rig: Rig, caplog: pytest.Log
 def test_an_executor_that_was_deleted_before_gets_no_more_time_than_the_others(kit: Kit) -> None:
     rig = Rig(kit).run(1, 2)
     rig.stop()
-    rig.answer("delete_collection", Forbidden("no", status=403))
+    rig.bulk(Forbidden("no", status=403), going(running(1), grace=30))
     rig.answer("list", PodPage((going(running(1), grace=30), going(running(2), grace=5)), "5"))
     (call,) = rig.api.open("delete")
     assert (call.request.name, call.request.options.grace) == ("app-exec-1", 5 * SECOND)
@@ -202,7 +212,7 @@ def test_a_killed_executor_of_a_fleet_that_is_left_has_the_grace_period_of_a_sto
     rig = Rig(kit).run(1, 2)
     rig.backend.tell(KillExecutors((1,)))
     rig.stop(delete_pods=False)
-    assert rig.answer("delete_collection", None).request.grace == 5 * SECOND
+    assert rig.bulk().request.grace == 5 * SECOND
 
 
 def test_each_executor_is_reported_as_stopped_before_the_end_is(rig: Rig) -> None:
@@ -217,9 +227,10 @@ def test_each_executor_is_reported_as_stopped_before_the_end_is(rig: Rig) -> Non
     assert last == BackendStopped()
 
 
-def test_the_delay_between_lists_grows(rig: Rig) -> None:
+def test_the_delay_between_lists_grows(kit: Kit) -> None:
+    rig = Rig(kit, executor=SLOW).run(1, 2)
     rig.stop()
-    rig.answer("delete_collection", None)
+    rig.bulk()
     waits = []
     for _ in range(7):
         rig.answer("list", PodPage((going(running(1)),), "5"))
@@ -232,7 +243,7 @@ def test_the_delay_between_lists_grows(rig: Rig) -> None:
 
 def test_the_fleet_is_listed_often_again_when_the_last_grace_period_is_over(rig: Rig) -> None:
     rig.stop()
-    rig.answer("delete_collection", None)
+    rig.bulk()
     began, tenth = rig.kit.clock.now(), timedelta(milliseconds=100)
     listed = []
     pods = (going(running(1), grace=3, now=began), going(running(2), grace=5, now=began))
@@ -246,7 +257,7 @@ def test_the_fleet_is_listed_often_again_when_the_last_grace_period_is_over(rig:
 
 def test_a_list_that_fails_is_asked_for_again(rig: Rig) -> None:
     rig.stop()
-    rig.answer("delete_collection", None)
+    rig.bulk()
     rig.answer("list", Unavailable("connection refused"))
     rig.left()
     assert rig.ended() == ()
@@ -254,7 +265,7 @@ def test_a_list_that_fails_is_asked_for_again(rig: Rig) -> None:
 
 def test_pods_that_the_bulk_delete_left_are_deleted_one_by_one(rig: Rig) -> None:
     rig.stop()
-    rig.answer("delete_collection", Forbidden("cannot deletecollection", status=403))
+    rig.bulk(Forbidden("cannot deletecollection", status=403))
     rig.answer("list", PodPage((running(1), going(running(2), grace=5)), "5"))
     call = rig.api.take("delete")
     assert (call.request.name, call.request.options.uid) == ("app-exec-1", "uid-1")
@@ -263,7 +274,7 @@ def test_pods_that_the_bulk_delete_left_are_deleted_one_by_one(rig: Rig) -> None
 
 def test_a_pod_that_leaves_the_fleet_during_a_stop_is_left_alone(rig: Rig) -> None:
     rig.stop()
-    rig.answer("delete_collection", Forbidden("cannot deletecollection", status=403))
+    rig.bulk(Forbidden("cannot deletecollection", status=403))
     rig.answer("list", PodPage((running(1), running(2)), "5"))
     for _ in range(2):
         rig.answer("delete", Unavailable("a webhook failed", status=500))
@@ -273,20 +284,23 @@ def test_a_pod_that_leaves_the_fleet_during_a_stop_is_left_alone(rig: Rig) -> No
     assert {call.request.name for call in rig.api.open("delete")} == {"app-exec-2"}
 
 
-def test_a_slow_bulk_delete_is_sped_up_by_slices(rig: Rig) -> None:
+def test_a_large_fleet_is_deleted_in_slices_each_pod_by_one_request(rig: Rig) -> None:
     rig.stop()
     fleet = tuple(running(number) for number in range(1, 251))
-    rig.left(*fleet, going(running(251)))
-    _whole, *slices = rig.api.open("delete_collection")
+    rig.answer("list", PodPage((*fleet, going(running(251), grace=5)), "4"))
+    slices = rig.api.open("delete_collection")
     chosen = [one.request.selector.partition(" in ")[2].strip("()").split(",") for one in slices]
     assert [len(ids) for ids in chosen] == [100, 100, 50]
     assert sorted(int(number) for ids in chosen for number in ids) == list(range(1, 251))
-    rig.left(*fleet[:30])
-    assert len(rig.api.open("delete_collection")) == 4, "nothing is asked for twice at a time"
-    for one in slices:
+    rig.left(*fleet[:30], running(252))
+    *same, later = rig.api.open("delete_collection")
+    assert tuple(same) == slices, "nothing is asked for twice at a time"
+    assert later.request.selector.endswith(" in (252)")
+    for one in rig.api.open("delete_collection"):
         one.answer(None)
-    rig.left(*fleet[:30])
-    assert len(rig.api.open("delete_collection")) == 2
+    rig.kit.settle()
+    rig.answer("list", PodPage(fleet[:30], "9"))
+    assert len(rig.api.open("delete_collection")) == 1
     rig.left()
     assert rig.ended() == ()
 
@@ -302,9 +316,9 @@ def test_a_stop_whose_bulk_delete_never_ends_names_the_pods_that_are_left(kit: K
 def test_creates_in_flight_are_resolved_before_the_fleet_is_deleted(kit: Kit) -> None:
     rig = Rig(kit, instances=1)
     rig.stop()
-    assert rig.api.open("delete_collection") == ()
+    assert rig.api.open("list") == ()
     rig.answer("create", pending(1))
-    assert len(rig.api.open("delete_collection")) == 1
+    assert len(rig.api.open("list")) == 1
 
 
 def test_nothing_is_requested_any_more(rig: Rig) -> None:
@@ -332,14 +346,13 @@ def test_a_setting_says_whether_the_fleet_is_deleted_unless_the_message_does(kit
 def test_deletion_can_be_asked_for_against_the_setting(kit: Kit) -> None:
     rig = Rig(kit, delete_on_stop=False).run(1, 2)
     rig.stop(delete_pods=True)
-    assert len(rig.api.calls) > 0
-    rig.api.take("delete_collection")
+    rig.bulk()
 
 
 def test_a_stop_that_times_out_names_the_pods_of_the_last_list(rig: Rig) -> None:
     rig.stop()
-    rig.answer("delete_collection", None)
-    rig.answer("list", PodPage((going(running(2)),), "5"))
+    rig.bulk()
+    rig.answer("list", PodPage((running(2),), "5"))
     rig.kit.advance(timedelta(seconds=34))
     assert rig.backend.is_alive()
     rig.kit.advance(SECOND)
@@ -352,7 +365,7 @@ def test_an_executor_that_ends_by_itself_after_the_limit_is_reported_removed_and
     rig = Rig(kit, executor=SLOW, shutdown_timeout="20s").run(1, 2)
     rig.driver.take_all()
     rig.stop()
-    rig.answer("delete_collection", None)
+    rig.bulk()
     ends_by = kit.clock.now() + 604 * SECOND
     rig.answer("list", PodPage((going(running(1), grace=600, now=kit.clock.now()), running(2)), "5"))
     kit.advance(20 * SECOND)
@@ -372,7 +385,7 @@ def test_a_pause_that_began_before_the_stop_ends_by_itself(kit: Kit) -> None:
     kit.advance(SECOND)
     rig.driver.take_all()
     rig.stop()
-    rig.answer("delete_collection", None)
+    rig.bulk(None, going(running(1), grace=90, now=began))
     for _ in range(8):
         rig.left(going(running(1), grace=1, now=began))
     kit.advance(10 * SECOND)
@@ -386,7 +399,7 @@ def test_a_pod_that_terminates_beyond_its_time_is_left(kit: Kit, began: timedelt
     rig = Rig(kit, shutdown_timeout="20s").run(1, 2)
     rig.driver.take_all()
     rig.stop()
-    rig.answer("delete_collection", None)
+    rig.bulk()
     held = going(running(2), grace=5, now=kit.clock.now() + began)
     for _ in range(9):
         rig.answer("list", PodPage((held,), "5"))
@@ -399,13 +412,126 @@ def test_a_pod_that_terminates_beyond_its_time_is_left(kit: Kit, began: timedelt
 def test_a_clock_that_differs_from_the_servers_gives_no_pod_more_time(kit: Kit) -> None:
     rig = Rig(kit, shutdown_timeout="20s").run(1, 2)
     rig.stop()
-    rig.answer("delete_collection", None)
+    rig.bulk()
     ahead = going(running(2), grace=5, now=kit.clock.now() + timedelta(hours=1))
     for _ in range(9):
         rig.answer("list", PodPage((ahead,), "5"))
         kit.advance(2 * SECOND)
     kit.advance(10 * SECOND)
     assert rig.ended() == ("app-exec-2",)
+
+
+@pytest.mark.parametrize("error", [Unavailable("no route to host"), Forbidden("no", status=403)])
+@pytest.mark.parametrize("in_bulk", [True, False])
+def test_pods_whose_deletion_was_accepted_are_not_left_though_no_list_follows(
+    rig: Rig, error: ApiError, in_bulk: bool
+) -> None:
+    rig.driver.take_all()
+    rig.stop()
+    if in_bulk:
+        rig.bulk()
+    else:
+        rig.bulk(Forbidden("cannot deletecollection", status=403))
+        rig.answer("list", PodPage((running(1), running(2)), "5"))
+        rig.answer("delete", None)
+        rig.answer("delete", NotFound("gone", status=404))
+    while rig.backend.is_alive():
+        for call in rig.api.open("list"):
+            call.answer(error)
+        rig.kit.advance(SECOND)
+    assert rig.ended() == ()
+    assert [end.executor_id for end in rig.driver.take_all(ExecutorRemoved)] == [1, 2]
+
+
+def test_a_pod_that_a_later_list_shows_alive_is_deleted_again_though_its_deletion_was_accepted(rig: Rig) -> None:
+    rig.stop()
+    rig.bulk()
+    rig.answer("list", PodPage((running(2),), "5"))
+    assert rig.api.take("delete_collection").request.selector.endswith(" in (2)")
+    rig.kit.advance(35 * SECOND)
+    assert rig.ended() == ("app-exec-2",)
+
+
+def test_a_fleet_that_cannot_be_listed_is_deleted_as_it_was_observed_last_each_pod_once(rig: Rig) -> None:
+    rig.stop()
+    for _ in range(5):
+        rig.answer("list", Forbidden("cannot list pods", status=403))
+        rig.kit.advance(2 * SECOND)
+    assert [(call.request.name, call.request.options.uid) for call in rig.api.open("delete")] == [
+        ("app-exec-1", "uid-1"),
+        ("app-exec-2", "uid-2"),
+    ]
+    for _ in range(2):
+        rig.answer("delete", None)
+    rig.kit.advance(4 * SECOND)
+    assert rig.api.open("delete") == ()
+    rig.left()
+    assert rig.ended() == ()
+
+
+# ── what is not ours ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def other(name: str, executor_id: str | None) -> Pod:
+    """A pod with the fleet's labels that is no executor's."""
+    subject = running(9)
+    labels = {key: value for key, value in subject.labels.items() if key != EXECUTOR_ID_LABEL}
+    if executor_id is not None:
+        labels[EXECUTOR_ID_LABEL] = executor_id
+    return replace(subject, metadata=replace(subject.metadata, name=name, uid=f"uid-{name}", shared_labels=labels))
+
+
+STRANGERS = (other("payments-0", None), other("payments-1", "2"), other("app-exec-7", "8"), other("app-exec-x", "x"))
+
+
+def test_what_has_the_fleets_labels_and_is_no_executor_is_named_and_not_deleted(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    rig.stop()
+    call = rig.bulk(None, running(1), running(2), running(3), *STRANGERS)
+    assert call.request.selector.endswith(" in (1,3)")
+    (single,) = rig.api.open("delete")
+    assert (single.request.name, single.request.options.uid) == ("app-exec-2", "uid-2"), "its id has another pod, too"
+    single.answer(None)
+    for _ in range(3):
+        rig.left(going(running(3), grace=5), *STRANGERS)
+    rig.left(*STRANGERS)
+    assert rig.ended() == (), "what is not ours is not waited for"
+    told = [record.getMessage() for record in caplog.records if "left alone" in record.getMessage()]
+    names = ["app-exec-7", "app-exec-x", "payments-0", "payments-1"]
+    assert told == [f"pods left alone, they have the fleet's labels but no name, id or owner: pods={names}"]
+
+
+def test_where_the_server_ignores_the_selector_of_a_list_no_selector_is_used_to_delete(rig: Rig) -> None:
+    rig.stop()
+    rig.answer("list", PodPage((running(1), running(2), labelled(running(3), app__id="other")), "4"))
+    assert [call.request.name for call in rig.api.open("delete")] == ["app-exec-1", "app-exec-2"]
+    assert rig.api.open("delete_collection") == ()
+
+
+@pytest.mark.parametrize(
+    ("pods", "expected"),
+    [
+        ((running(1), running(2)), {"uid-1", "uid-2"}),
+        ((running(1), running(2), STRANGERS[0]), {"uid-1", "uid-2"}),
+        ((running(1), running(2), STRANGERS[1]), {"uid-1"}),
+        ((), set()),
+    ],
+)
+def test_a_bulk_delete_takes_pods_whose_id_no_other_pod_has(pods: tuple[Pod, ...], expected: set[str]) -> None:
+    assert in_bulk([pod for pod in pods if pod not in STRANGERS], pods) == expected
+
+
+@pytest.mark.parametrize("error", [Gone("the list is too old", status=410), Forbidden("no", status=403)])
+def test_a_bulk_delete_of_a_list_that_is_too_old_is_no_reason_to_delete_one_by_one(rig: Rig, error: ApiError) -> None:
+    rig.stop()
+    rig.bulk(error)
+    rig.answer("list", PodPage((running(1), running(2)), "9"))
+    again = len(rig.api.open("delete_collection")), len(rig.api.open("delete"))
+    assert again == ((1, 0) if isinstance(error, Gone) else (0, 2))
+
+
+# ── without an answer ──────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("error", [Unavailable("no route to host"), Forbidden("no", status=403)])
@@ -448,7 +574,7 @@ def test_a_stop_may_take_as_long_as_the_longest_grace_period_demands_unless_its_
 def test_a_stop_waits_for_executors_that_have_long_to_end(kit: Kit) -> None:
     rig = Rig(kit, executor=SLOW).run(1, 2)
     rig.stop()
-    rig.answer("delete_collection", None)
+    rig.bulk()
     for _ in range(300):
         rig.answer("list", PodPage((going(running(1), grace=600, now=kit.clock.now()),), "5"))
         kit.advance(2 * SECOND)
@@ -466,7 +592,7 @@ def test_the_time_a_stop_may_take_can_be_set(kit: Kit) -> None:
 def test_a_second_stop_changes_nothing(rig: Rig) -> None:
     rig.stop()
     rig.stop(delete_pods=False)
-    assert len(rig.api.open("delete_collection")) == 1
+    assert len(rig.api.open("list")) == 1
     rig.deleted()
     assert rig.ended() == ()
     assert rig.driver.take_all(BackendStopped) == []
@@ -486,6 +612,7 @@ def test_the_connection_is_closed_and_no_timer_is_left(rig: Rig) -> None:
 @pytest.mark.usefixtures("expect_crashes")
 def test_the_bulk_delete_is_requested_again_after_a_crash_of_the_pool(rig: Rig) -> None:
     rig.stop()
+    rig.answer("list", PodPage((running(1), running(2)), "4"))
     rig.api.take("delete_collection")
     rig.kit.address("request-pool").tell("nonsense")
     rig.kit.advance(5 * SECOND)
@@ -495,7 +622,7 @@ def test_the_bulk_delete_is_requested_again_after_a_crash_of_the_pool(rig: Rig) 
 
 def test_a_late_message_that_the_pool_has_drained_repeats_no_step(rig: Rig) -> None:
     rig.stop()
-    rig.answer("delete_collection", None)
+    rig.bulk()
     rig.inside.tell(Drained())
     rig.kit.settle()
     assert rig.api.open("delete_collection") == ()
@@ -543,7 +670,7 @@ def test_the_first_start_of_the_pool_has_lost_nothing(kit: Kit) -> None:
     rig = Rig(kit, instances=1)
     rig.answer("create", pending(1))
     rig.stop()
-    rig.deleted()
+    rig.answer("list", PodPage((), "5"))
     rig.answer("get", NotFound("not found", status=404))
     rig.answer("list", PodPage((), "6"))
     assert rig.ended() == ()
@@ -555,7 +682,7 @@ def test_a_pool_that_fails_when_it_has_drained_has_lost_no_create(kit: Kit) -> N
     rig.stop()
     rig.answer("create", pending(1))
     rig.lose_pool()
-    rig.deleted()
+    rig.answer("list", PodPage((), "5"))
     rig.answer("get", NotFound("not found", status=404))
     rig.answer("list", PodPage((), "6"))
     assert rig.ended() == ()
@@ -568,16 +695,16 @@ def test_a_pod_may_come_of_a_lost_request_whose_executor_was_abandoned(kit: Kit)
     rig.backend.tell(RequestTotalExecutors(0))
     rig.lose_pool()
     rig.answer("list", PodPage((), "3"))
-    rig.answer("delete", NotFound("not found", status=404))
+    rig.answer("get", NotFound("not found", status=404))
     rig.stop()
-    rig.deleted()
+    rig.answer("list", PodPage((), "5"))
     assert rig.backend.is_alive(), "the server may carry the lost request out yet"
 
 
 def test_pods_whose_time_was_not_over_at_the_last_look_are_not_left_though_the_lease_takes_a_while(kit: Kit) -> None:
     rig = Rig(kit, lease=True, shutdown_timeout="11s").run(1, 2)
     rig.stop()
-    rig.answer("delete_collection", None)
+    rig.bulk()
     pods = tuple(going(running(number), grace=5, now=kit.clock.now()) for number in (1, 2))
     for _ in range(8 * 4):
         if rig.api.open("list"):
@@ -633,6 +760,8 @@ def test_a_stop_before_the_first_full_sync_deletes_what_a_previous_driver_left(k
     kit.settle()
     backend.tell(StopBackend())
     kit.settle()
+    api.take("list").answer(PodPage((running(1),), "4"))
+    kit.settle()
     api.take("delete_collection").answer(None)
     kit.settle()
     api.take("list").answer(PodPage((), "5"))
@@ -657,7 +786,7 @@ def test_an_error_that_would_have_failed_the_start_does_not_end_a_stop_early(kit
 def test_the_lease_is_released_when_the_fleet_is_gone_and_no_writer_is_left(kit: Kit) -> None:
     rig = Rig(kit, lease=True).run(1, 2)
     rig.stop()
-    rig.answer("delete_collection", None)
+    rig.bulk()
     assert rig.api.open("patch_object") == ()
     rig.answer("list", PodPage((), "5"))
     assert rig.children() == ["lease-keeper"]
@@ -680,7 +809,7 @@ def test_a_stop_that_takes_too_long_releases_the_lease_when_what_it_has_sent_is_
     rig = Rig(kit, lease=True, shutdown_timeout="16s").run(1, 2)
     rig.stop()
     if answers:
-        rig.answer("delete_collection", None)
+        rig.bulk()
     else:
         rig.renew_for(2)
     rig.answer("list", PodPage((running(1), running(2)), "5"))
@@ -697,7 +826,7 @@ def test_a_stop_that_takes_too_long_releases_the_lease_when_what_it_has_sent_is_
 def test_a_stop_that_takes_too_long_for_its_lease_to_be_released_lets_it_expire(kit: Kit) -> None:
     rig = Rig(kit, lease=True, request_timeout=SECOND, shutdown_timeout=4 * SECOND).run(1, 2)
     rig.stop()
-    rig.answer("delete_collection", None)
+    rig.answer("list", PodPage((running(1), running(2)), "4"))
     kit.advance(3.9 * SECOND)
     assert rig.backend.is_alive()
     kit.advance(SECOND / 10)
@@ -751,7 +880,7 @@ def test_a_stop_that_may_not_delete_deletes_when_it_may_again(kit: Kit) -> None:
     rig = Rig(kit, lease=True).run(1, 2)
     rig.driver.take_all()
     rig.stop()
-    rig.answer("delete_collection", None)
+    rig.bulk()
     rig.answer("list", PodPage((running(1), running(2)), "5"))
     rig.inside.tell(LeaseNotHeld("the API is away"))
     kit.settle()
@@ -759,7 +888,7 @@ def test_a_stop_that_may_not_delete_deletes_when_it_may_again(kit: Kit) -> None:
     assert [call.operation for call in rig.api.open("delete_collection", "delete", "list")] == []
     rig.inside.tell(LeaseHeld(kit.clock.monotonic() + 10))
     kit.settle()
-    rig.answer("delete_collection", None)
+    rig.bulk()
     rig.answer("list", PodPage((), "6"))
     rig.answer("get_object", lease_of("me", 2))  # it was about to be renewed
     rig.answer("patch_object", lease_of("", 3))
@@ -780,7 +909,7 @@ def test_a_fleet_that_becomes_anothers_during_the_stop_is_left_and_no_executor_i
     rig = Rig(kit, lease=True).run(1, 2)
     rig.driver.take_all()
     rig.stop()
-    rig.answer("delete_collection", None)
+    rig.bulk()
     rig.answer("list", PodPage((running(1), running(2)), "5"))
     rig.inside.tell(LeaseNotHeld("it is other's", holder="other", holder_lives=True))
     kit.advance(SECOND)
@@ -799,7 +928,7 @@ def test_a_stop_while_the_holder_may_be_alive_waits_and_lists_once(kit: Kit) -> 
     assert rig.api.open("list", "delete", "delete_collection") == ()
     rig.inside.tell(LeaseHeld(kit.clock.monotonic() + 10))
     kit.settle()
-    rig.answer("delete_collection", None)
+    rig.bulk()
     assert rig.backend.is_alive()
 
 
@@ -821,7 +950,7 @@ def test_a_list_from_before_the_lease_was_ours_does_not_say_that_the_fleet_is_go
     rig.inside.tell(LeaseHeld(kit.clock.monotonic() + 10))
     kit.settle()
     assert early.cancelled
-    rig.answer("delete_collection", None)
+    rig.bulk()
     rig.answer("list", PodPage((going(running(1)),), "6"))
     assert rig.backend.is_alive()
 
@@ -836,7 +965,7 @@ def test_an_empty_list_while_the_holder_may_be_alive_does_not_end_the_wait(kit: 
     )
     rig.inside.tell(LeaseHeld(kit.clock.monotonic() + 10))
     kit.settle()
-    rig.answer("delete_collection", None)
+    rig.bulk()
 
 
 def test_a_holder_that_turns_out_to_be_alive_keeps_its_fleet(kit: Kit) -> None:

@@ -16,7 +16,7 @@ from actors import Fleet
 from actors.cli.arguments import execute
 from actors.cli.operate import actions, as_json
 from actors.cli.operate.actions import is_readable_on_the_way
-from actors.cli.operate.cleanup import Hold, delete, deletions
+from actors.cli.operate.cleanup import Hold, delete, deletions, strangers
 from actors.cli.operate.describe import _as_bytes, _as_lines
 from actors.cli.operate.tables import columns, events_table, executors_table, list_table, status_lines
 from actors.cli.operate.watching import Changes
@@ -330,6 +330,47 @@ class Storing(Asked):
 
     def names(self) -> list[str]:
         return [each["metadata"]["name"] for each in self.cluster.store.list("pods", "default").items]
+
+
+def copied(executor_id: int, name: str, **labels: str) -> dict[str, Any]:
+    """An executor's pod under another name, or with other labels."""
+    subject = pod(executor_id)
+    marks = subject["metadata"]["labels"] | {
+        f"executor-pods/{key.replace('_', '-')}": text for key, text in labels.items()
+    }
+    return subject | {"metadata": subject["metadata"] | {"name": name, "uid": f"uid-{name}", "labels": marks}}
+
+
+def claim_of(name: str, **metadata: Any) -> dict[str, Any]:
+    return {"metadata": {"name": name, "uid": f"uid-{name}", **metadata}}
+
+
+def test_only_what_has_the_name_and_id_of_an_executor_is_deleted_and_the_rest_is_named() -> None:
+    storing = Storing(pod(1), copied(1, "payments-0"), copied(2, "etl-exec-7"), copied(3, "etl-exec-3"))
+    of_pod = {"ownerReferences": [{"kind": "Pod", "name": "etl-exec-1"}]}
+    claims = [
+        claim_of("etl-exec-1-pvc-0"),
+        claim_of("etl-exec-1-scratch", **of_pod),
+        claim_of("billing-data"),
+        claim_of("billing-data-of-a-pod", **of_pod),
+        claim_of("etl-exec-1-pvc-x"),
+        claim_of("etl-exec-2-pvc-0", deletionTimestamp="2024-01-01T00:00:00Z"),
+    ]
+    planned = [(each.kind, each.name) for each in deletions(storing.fleet(), claims)]
+    claim = "persistentvolumeclaim"
+    assert planned == [
+        ("pod", "etl-exec-1"),
+        ("pod", "etl-exec-3"),
+        (claim, "etl-exec-1-pvc-0"),
+        (claim, "etl-exec-1-scratch"),
+    ]
+    assert list(strangers(storing.fleet(), claims)) == [
+        ("pod", "etl-exec-7"),
+        ("pod", "payments-0"),
+        (claim, "billing-data"),
+        (claim, "billing-data-of-a-pod"),
+        (claim, "etl-exec-1-pvc-x"),
+    ]
 
 
 def test_a_pod_that_came_later_under_the_same_name_is_not_deleted(capsys: pytest.CaptureFixture[str]) -> None:

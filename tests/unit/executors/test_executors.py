@@ -14,6 +14,7 @@ from actors.errors import Refused
 from actors.executors.executors import Executors
 from actors.executors.fleet_state import FleetState
 from actors.executors.kills import Kills
+from actors.kube.api import DeleteOptions
 from actors.messages import (
     DecommissionExecutors,
     ExecutorDisconnected,
@@ -27,9 +28,10 @@ from actors.messages import (
     RetireExecutors,
 )
 from actors.messages.internal import (
+    NO_PAUSE,
     AllocatorStatus,
     ConnectionLost,
-    DeletePods,
+    DeletePod,
     DrainEnded,
     ExecutorDecommissioned,
     ExecutorKilled,
@@ -38,7 +40,6 @@ from actors.messages.internal import (
     ExecutorsObserved,
     ExecutorsRequested,
     ExecutorsScaledDown,
-    GracePeriods,
     LedgerLoaded,
     RemoveExecutor,
     SetTotalExpectedExecutors,
@@ -51,10 +52,12 @@ from actors.messages.internal.names import ALLOCATOR, LIFECYCLE, POOL
 from actors.pods.loss import LossKind, LossReason
 from actors.pods.state import PodPending, PodRunning
 from actors.runtime import Actor
+from tests.unit.builders import pod_name
 from tests.unit.views import pending, running, settings
 
 if TYPE_CHECKING:
     from actors.messages import ToDriver
+    from actors.pods.state import PodState
     from actors.runtime import Address, Context
     from actors.testing import Kit
 
@@ -107,10 +110,11 @@ class Rig:
     def have(self, *executor_ids: int, pending_ids: tuple[int, ...] = ()) -> None:
         """These run, and those are pending."""
         self.ask(ExecutorsRequested((*executor_ids, *pending_ids), "default"))
-        for executor_id in executor_ids:
-            self.ask(ExecutorSeen(executor_id, f"uid-{executor_id}", PodRunning(running(executor_id))))
-        for executor_id in pending_ids:
-            self.ask(ExecutorSeen(executor_id, f"uid-{executor_id}", PodPending(pending(executor_id))))
+        states: dict[int, PodState] = {executor_id: PodRunning(running(executor_id)) for executor_id in executor_ids}
+        states |= {executor_id: PodPending(pending(executor_id)) for executor_id in pending_ids}
+        for executor_id, state in states.items():
+            self.ask(ExecutorSeen(executor_id, f"uid-{executor_id}", state))
+        self.ask(ExecutorsObserved({**self.inside.state.states, **states}))
         self.children.take_all()
         self.driver.take_all()
 
@@ -122,6 +126,10 @@ class Rig:
 @pytest.fixture
 def rig(kit: Kit) -> Any:
     return partial(Rig, kit)
+
+
+def deletion(executor_id: int, grace: timedelta | None = None) -> DeletePod:
+    return DeletePod(pod_name(executor_id), DeleteOptions(uid=f"uid-{executor_id}", grace=grace))
 
 
 # ── retired ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -138,8 +146,7 @@ def test_the_allocator_is_told_of_retired_executors_and_the_fallen_target_in_one
     targets = [message for message in sent if isinstance(message, SetTotalExpectedExecutors)]
     assert targets == [SetTotalExpectedExecutors({"default": 1}, retired=frozenset({1, 3}))]
     subject.kit.advance(60 * SECOND)
-    no_pause = GracePeriods.without_pause(frozenset({"default"}))
-    assert subject.sent() == [DeletePods(frozenset({1}), graces=no_pause)], "the drain has had its time"
+    assert subject.sent() == [deletion(1, NO_PAUSE)], "the drain has had its time"
 
 
 def test_a_retired_executor_may_register_before_its_pod_was_observed_to_run(rig: Any) -> None:
@@ -148,7 +155,7 @@ def test_a_retired_executor_may_register_before_its_pod_was_observed_to_run(rig:
     subject.ask(RegisterExecutor(1))
     subject.sent()
     subject.ask(RetireExecutors((1,)))
-    assert not any(isinstance(message, DeletePods) for message in subject.sent())
+    assert not any(isinstance(message, DeletePod) for message in subject.sent())
 
 
 @pytest.mark.parametrize("end", [KillExecutors, RetireExecutors])
@@ -202,7 +209,7 @@ def test_a_running_executor_gets_its_grace_period_and_all_are_notified_at_once(r
     subject.kit.advance(4.9 * SECOND)
     assert subject.sent() == []
     subject.kit.advance(0.1 * SECOND)
-    assert subject.sent() == [DeletePods(frozenset({1}))]
+    assert subject.sent() == [deletion(1)]
 
 
 def test_the_driver_is_notified_until_when_a_killed_executor_may_end_by_itself(rig: Any) -> None:
@@ -220,9 +227,9 @@ def test_an_executor_that_does_not_run_is_deleted_at_once_but_after_its_kill_was
     subject.have(1, pending_ids=(2,))
     subject.ask(KillExecutors((1, 2)))
     kinds = [type(message) for message in subject.sent()]
-    assert kinds == [ExecutorKilled] * 4 + [DeletePods]
+    assert kinds == [ExecutorKilled] * 4 + [DeletePod]
     subject.ask(KillExecutors((2,)))
-    assert subject.sent()[-1] == DeletePods(frozenset({2})), "requested again"
+    assert subject.sent()[-1] == deletion(2), "requested again"
 
 
 def test_a_kill_can_have_a_grace_period_of_its_own_which_a_later_one_only_shortens(rig: Any) -> None:
@@ -236,11 +243,11 @@ def test_a_kill_can_have_a_grace_period_of_its_own_which_a_later_one_only_shorte
     for grace in (60 * SECOND, None):
         assert subject.ask(KillExecutors((1,), grace=grace)) == (1,)
     subject.kit.advance(4.9 * SECOND)
-    assert [message for message in subject.sent() if isinstance(message, DeletePods)] == []
+    assert [message for message in subject.sent() if isinstance(message, DeletePod)] == []
     subject.kit.advance(0.1 * SECOND)
-    assert subject.sent() == [DeletePods(frozenset({1}))]
+    assert subject.sent() == [deletion(1)]
     subject.kit.advance(13 * SECOND)
-    assert 2 in subject.sent()[-1].executor_ids
+    assert subject.sent()[-1] == deletion(2)
 
 
 def test_a_grace_of_nothing_deletes_at_once(rig: Any) -> None:
@@ -249,7 +256,7 @@ def test_a_grace_of_nothing_deletes_at_once(rig: Any) -> None:
     subject.ask(KillExecutors((1,)))
     subject.ask(KillExecutors((1,), grace=0 * SECOND))
     subject.kit.advance(0 * SECOND)
-    assert subject.sent()[-1] == DeletePods(frozenset({1}))
+    assert subject.sent()[-1] == deletion(1)
 
 
 @pytest.mark.parametrize("first", [KillExecutors, RetireExecutors])
@@ -411,7 +418,7 @@ def test_an_end_is_reported_once(rig: Any) -> None:
     subject.have(1)
     for _ in range(2):
         subject.ask(RemoveExecutor(1, "uid-1", GONE))
-    assert subject.driver.take_all() == [ExecutorRemoved(1, GONE)]
+    assert subject.driver.take_all() == [ExecutorRemoved(1, GONE, node="node")]
 
 
 def test_executors_that_ended_are_forgotten_after_their_ttl(rig: Any) -> None:

@@ -14,12 +14,11 @@ from actors.kube.strategic_merge import strategic_merge
 from actors.manifests.executor_pod import (
     ExecutorManifests,
     check_template,
-    claim_name,
     controller_reference,
     owner_reference,
 )
 from actors.pods.api_pod import ApiPod
-from actors.pods.ids import LAST_BELIEVED_ID, pod_name
+from actors.pods.ids import LAST_BELIEVED_ID, claim_name, pod_name
 from actors.pods.pod import ObjectMeta, OwnerReference, Pod, PodStatus, executor_id
 from actors.pods.state import PodRules, executor_container, malformed
 from actors.settings.model import Settings

@@ -15,7 +15,6 @@ from actors.messages.internal import (
     BeginEpoch,
     ConfirmPod,
     DeletePod,
-    DeletePods,
     Drain,
     Drained,
     EpochBegun,
@@ -24,10 +23,10 @@ from actors.messages.internal import (
     PodCreateFailed,
     PodsObserved,
 )
-from actors.requests.circuit_breaker import STEPS
+from actors.requests.circuit_breaker import STEPS, STEPS_AT_STOP
 from actors.requests.dispatcher import BACKOFF
 from tests.unit.builders import pod, pod_name
-from tests.unit.requests.test_request_pool import DOWN, FORBIDDEN, LOST, World
+from tests.unit.requests.test_request_pool import DOWN, FORBIDDEN, LOST, UID, World
 
 if TYPE_CHECKING:
     from actors.testing import Kit
@@ -50,7 +49,7 @@ def answer_all(world: World, answer: object) -> None:
 
 def begin(world: World, answer: ApiError = REFUSED) -> None:
     """Begin an outage with two DELETEs in flight."""
-    world.tell(DeletePod("a"), DeletePod("b"))
+    world.tell(DeletePod("a", UID), DeletePod("b", UID))
     answer_all(world, answer)
     assert world.open() == []
 
@@ -91,7 +90,7 @@ def test_only_a_failure_on_the_way_to_a_server_shows_that_there_is_none(answer: 
 
 
 def test_while_there_is_no_server_one_request_goes_out_a_step(world: World) -> None:
-    world.tell(*(DeletePod(str(number)) for number in range(10)))
+    world.tell(*(DeletePod(str(number), UID) for number in range(10)))
     world.create(*range(1, 11))
     answer_all(world, REFUSED)
     taken = steps(world, 9)
@@ -103,7 +102,7 @@ def test_while_there_is_no_server_one_request_goes_out_a_step(world: World) -> N
 def test_each_probe_is_another_request_urgent_ones_first(world: World) -> None:
     begin(world)
     world.create(1, 2)
-    world.tell(DeletePod("c"))
+    world.tell(DeletePod("c", UID))
     sent = [words for _, (words,) in steps(world, 7)]
     assert sent == [
         "delete c",
@@ -139,7 +138,7 @@ def test_an_answer_of_any_kind_proves_that_there_is_a_server(world: World, answe
 
 
 def test_a_late_answer_to_an_earlier_request_ends_an_outage_too(world: World) -> None:
-    world.tell(DeletePod("a"), DeletePod("b"), DeletePod("c"))
+    world.tell(DeletePod("a", UID), DeletePod("b", UID), DeletePod("c", UID))
     late = world.api.open()[2]
     for call in world.api.open()[:2]:
         world.answer(call, LOST)
@@ -153,7 +152,7 @@ def test_a_new_outage_restarts_the_steps(world: World) -> None:
     steps(world, 7)
     world.wait_for("delete")
     world.answer_next("delete", None)
-    world.tell(DeletePod("c"))
+    world.tell(DeletePod("c", UID))
     answer_all(world, REFUSED)
     assert world.wait_for("delete") <= FIRST_STEP
 
@@ -189,7 +188,7 @@ def test_calls_that_hang_block_no_probe_and_count_as_no_step(kit: Kit) -> None:
 
 def test_one_request_that_fails_alone_blocks_nothing(world: World) -> None:
     """A webhook blocks a DELETE until it times out, again and again."""
-    world.tell(DeletePod("a"))
+    world.tell(DeletePod("a", UID))
     for executor_id in range(1, 9):
         world.wait_for("delete")
         world.answer_next("delete", LOST)
@@ -215,7 +214,7 @@ def test_requests_that_fail_for_their_own_reasons_starve_no_other(world: World) 
 
 
 def test_a_request_in_backoff_joins_the_others_when_an_outage_begins(world: World) -> None:
-    world.tell(DeletePod("a"))
+    world.tell(DeletePod("a", UID))
     for _ in range(7):
         world.answer_next("delete", REFUSED)
         world.wait_for("delete")
@@ -239,7 +238,7 @@ def test_a_request_that_failed_in_an_outage_restarts_its_own_backoff(world: Worl
 
 
 def test_a_request_that_the_server_answered_keeps_its_own_backoff(world: World) -> None:
-    world.tell(DeletePod("x"))
+    world.tell(DeletePod("x", UID))
     world.answer_next("delete", TooManyRequests("slow", status=429, retry_after=timedelta(minutes=5)))
     begin(world)
     assert {words for _, (words,) in steps(world, 6)} == {"delete a", "delete b"}
@@ -305,21 +304,20 @@ def test_a_confirmation_ends_after_a_few_steps_whichever_request_was_the_probe(w
 def test_killing_an_executor_whose_create_waits_for_the_server_drops_the_create(world: World) -> None:
     world.create(1, 2)
     answer_all(world, REFUSED)
-    world.tell(DeletePods(frozenset({1})))
+    world.tell(DeletePod(pod_name(1)))
     assert isinstance(world.allocator.take(PodCreateFailed).error, Cancelled)
-    assert {words for _, (words,) in steps(world, 4)} == {"delete in (1)", "create app-exec-2"}
+    assert {words for _, (words,) in steps(world, 4)} == {"create app-exec-2"}
 
 
 def test_killing_an_executor_whose_answer_was_lost_verifies_it_after_the_outage(world: World) -> None:
     world.create(1, 2)
     answer_all(world, LOST)
-    world.tell(DeletePods(frozenset({1})))
+    world.tell(DeletePod(pod_name(1)))
     world.unanswered()
-    assert steps(world, 1)[0][1] == ["delete in (1)"]
     world.wait_for("get")
     world.answer_next("get", pod(1))
     world.allocator.take(PodCreated)
-    assert sorted(world.open()) == ["create app-exec-2", "delete app-exec-1", "delete in (1)"]
+    assert sorted(world.open()) == ["create app-exec-2", "delete app-exec-1"]
 
 
 def test_a_pod_that_is_observed_in_an_outage_is_not_posted_again(world: World) -> None:
@@ -367,5 +365,13 @@ def test_a_drain_does_not_wait_out_the_backoff_of_a_single_create(world: World) 
 
 def test_the_same_delete_requested_again_in_an_outage_is_one_request(world: World) -> None:
     begin(world)
-    world.tell(DeletePod("a"), DeletePod("a", DeleteOptions()))
+    world.tell(DeletePod("a", UID), DeletePod("a", DeleteOptions(uid="u")))
     assert [words for _, (words,) in steps(world, 4)] == ["delete a", "delete b"] * 2
+
+
+def test_a_stop_probes_every_few_seconds_however_long_the_outage_has_lasted(world: World) -> None:
+    begin(world)
+    steps(world, 8)
+    world.tell(Drain(world.backend.address))
+    longest = STEPS_AT_STOP.maximum * (1 + STEPS_AT_STOP.jitter)
+    assert max(waited for waited, _ in steps(world, 8)) <= longest.total_seconds()

@@ -6,7 +6,6 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import pytest
-from immutables import Map
 
 from actors import kube
 from actors.errors import (
@@ -14,6 +13,7 @@ from actors.errors import (
     ApiError,
     Conflict,
     Forbidden,
+    Gone,
     NotFound,
     TooManyRequests,
     Unauthorized,
@@ -26,7 +26,6 @@ from actors.messages.internal import (
     ConfirmPod,
     DeletePod,
     DeletePods,
-    GracePeriods,
     LabelPod,
     ListClaims,
     PodConfirmed,
@@ -35,17 +34,18 @@ from actors.messages.internal import (
 from actors.pods.pod import fleet_selector
 from actors.requests.kinds import (
     CONFIRM_TRIES,
-    IDS_PER_CALL,
     BulkDelete,
     ClaimList,
     Confirm,
     Done,
+    FindAndDelete,
+    PodDelete,
     Retry,
     adopt,
-    delete,
     label,
 )
 from tests.unit.builders import APP_ID, pod, pod_name
+from tests.unit.views import labelled
 
 if TYPE_CHECKING:
     from actors.pods.pod import Pod
@@ -65,38 +65,6 @@ def asker(kit: Kit) -> Probe:
 
 
 # ── list claims ──────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_pods_that_pause_are_deleted_by_calls_of_their_own_without_their_pause() -> None:
-    graces = GracePeriods.without_pause(frozenset({"b", "a"}))
-    request = BulkDelete(DeletePods(frozenset({1}), graces=graces), APP_ID)
-    selector = f"{fleet_selector(APP_ID)},executor-pods/executor-id in (1)"
-    assert request.call == kube.DeleteCollection(f"{selector},executor-pods/profile in (a,b)", timedelta(seconds=1))
-    assert request.judge(None) == Retry()
-    assert request.call == kube.DeleteCollection(f"{selector},executor-pods/profile notin (a,b)")
-    assert request.judge(None) == Done()
-
-
-def test_one_call_deletes_all_pods_of_one_grace_period() -> None:
-    five, nine = timedelta(seconds=5), timedelta(seconds=9)
-    named = Map({"slow": None, "a": five, "quick": nine, "b": five, "late": None})
-    request = BulkDelete(DeletePods(None, graces=GracePeriods(named, five)), APP_ID)
-    calls = [request.call]
-    while request.judge(None) == Retry():
-        calls.append(request.call)
-    everyone = fleet_selector(APP_ID)
-    assert calls == [
-        kube.DeleteCollection(f"{everyone},executor-pods/profile in (late,slow)"),
-        kube.DeleteCollection(f"{everyone},executor-pods/profile in (quick)", nine),
-        kube.DeleteCollection(f"{everyone},executor-pods/profile notin (late,quick,slow)", five),
-    ]
-
-
-def test_a_grace_period_that_all_profiles_have_takes_one_call_without_their_names() -> None:
-    five = timedelta(seconds=5)
-    request = BulkDelete(DeletePods(None, graces=GracePeriods(Map({"a": five, "b": five}), five)), APP_ID)
-    assert request.call == kube.DeleteCollection(fleet_selector(APP_ID), five)
-    assert request.judge(None) == Done()
 
 
 def test_the_fleets_claims_are_listed_by_its_labels_even_if_their_executors_are_gone(kit: Kit, asker: Probe) -> None:
@@ -124,19 +92,19 @@ def test_a_forbidden_list_of_claims_is_reported(kit: Kit, asker: Probe) -> None:
 
 def test_a_delete_carries_its_preconditions_and_grace() -> None:
     options = DeleteOptions(uid="u", resource_version="7", grace=timedelta(seconds=5))
-    assert delete(DeletePod("a", options)).call == kube.Delete("a", options)
+    assert PodDelete(DeletePod("a", options)).call == kube.Delete("a", options)
 
 
 @pytest.mark.parametrize(
     "answer", [None, NotFound("gone", status=404), Conflict("uid", status=409), Forbidden("no", status=403)], ids=kind
 )
 def test_a_delete_is_done_with_any_answer_that_is_not_transient(answer: object) -> None:
-    assert delete(DeletePod("a")).judge(answer) == Done()
+    assert PodDelete(DeletePod("a")).judge(answer) == Done()
 
 
 @pytest.mark.parametrize("trouble", TRANSIENT, ids=kind)
-def test_deletes_and_labels_are_retried_after_transient_errors(trouble: ApiError) -> None:
-    for request in (delete(DeletePod("a")), label(LabelPod("a", "u", {"x": "y"})), BulkDelete(DeletePods(None), "app")):
+def test_deletes_and_labels_are_retried_after_transient_errors(asker: Probe, trouble: ApiError) -> None:
+    for request in (PodDelete(DeletePod("a")), label(LabelPod("a", "u", {"x": "y"})), bulk(asker)):
         assert request.judge(trouble) == Retry(trouble)
 
 
@@ -144,14 +112,14 @@ def test_deletes_and_labels_are_retried_after_transient_errors(trouble: ApiError
     "answer", [None, NotFound("gone", status=404), Conflict("uid", status=409), *TRANSIENT], ids=kind
 )
 def test_not_found_conflict_and_transient_errors_are_no_refusals(answer: object) -> None:
-    assert delete(DeletePod("a")).refusal(answer) is None
+    assert PodDelete(DeletePod("a")).refusal(answer) is None
 
 
 @pytest.mark.parametrize(
     "refusal", [Forbidden("cannot delete pods", status=403), Unauthorized("no", status=401)], ids=kind
 )
 def test_an_answer_that_the_request_was_not_allowed_is_a_refusal(refusal: ApiError) -> None:
-    assert delete(DeletePod("a")).refusal(refusal) is refusal
+    assert PodDelete(DeletePod("a")).refusal(refusal) is refusal
 
 
 def test_a_label_is_a_patch_with_the_uid_as_precondition() -> None:
@@ -179,38 +147,60 @@ def test_an_adoption_replaces_every_owner_with_the_uid_as_precondition() -> None
 # ── bulk delete ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_deleting_all_selects_the_application_without_inactive_pods() -> None:
-    assert BulkDelete(DeletePods(None), APP_ID).call == kube.DeleteCollection(fleet_selector(APP_ID))
-    assert "executor-pods/inactive!=true" in fleet_selector(APP_ID)
+def bulk(asker: Probe, *, grace: timedelta | None = None, include_inactive: bool = False) -> BulkDelete:
+    pods = {pod_name(executor_id): f"uid-{executor_id}" for executor_id in (10, 9, 2)}
+    ids = frozenset({10, 9, 2})
+    message = DeletePods(pods, ids, "7", asker.address, grace=grace, include_inactive=include_inactive)
+    return BulkDelete(message, APP_ID)
 
 
-def test_deleting_some_selects_them_by_id() -> None:
+def test_a_bulk_delete_selects_by_id_what_a_list_had(asker: Probe) -> None:
     selector = f"{fleet_selector(APP_ID)},executor-pods/executor-id in (2,9,10)"
-    assert BulkDelete(DeletePods(frozenset({10, 9, 2})), APP_ID).call == kube.DeleteCollection(selector)
+    five = timedelta(seconds=5)
+    assert bulk(asker, grace=five).call == kube.DeleteCollection(selector, five, "7")
+    everyone = f"{fleet_selector(APP_ID, active_only=False)},executor-pods/executor-id in (2,9,10)"
+    assert bulk(asker, include_inactive=True).call == kube.DeleteCollection(everyone, None, "7")
 
 
-def test_deleting_many_takes_several_calls_none_too_long_for_a_url(asker: Probe) -> None:
-    ids = frozenset(range(10**18, 10**18 + 2 * IDS_PER_CALL + 1))
-    request = BulkDelete(DeletePods(ids, reply_to=asker.address), APP_ID)
-    selectors = []
-    for last in (False, False, True):
-        assert isinstance(request.call, kube.DeleteCollection)
-        selectors.append(request.call.selector)
-        assert request.judge(None) == (Done() if last else Retry(None))
-    assert max(map(len, selectors)) < 8000
-    asked = [int(number) for selector in selectors for number in selector.partition(" in (")[2][:-1].split(",")]
-    assert asked == sorted(ids)
-
-
-def test_a_call_that_fails_does_not_prevent_the_others_and_is_reported(asker: Probe, kit: Kit) -> None:
-    request = BulkDelete(DeletePods(ids := frozenset(range(1, IDS_PER_CALL + 2)), reply_to=asker.address), APP_ID)
-    error = Forbidden("cannot deletecollection pods", status=403)
-    assert request.judge(error) == Retry(None)
-    assert request.judge(None) == Done()
-    assert request.refusal(None) is error
-    request.report(None)
+@pytest.mark.parametrize("error", [None, Forbidden("no", status=403), Gone("too old", status=410)])
+def test_the_answer_to_a_bulk_delete_is_reported_and_a_list_that_is_too_old_is_no_refusal(
+    asker: Probe, kit: Kit, error: ApiError | None
+) -> None:
+    request = bulk(asker)
+    assert request.judge(error) == Done()
+    assert request.refusal(error) is (error if isinstance(error, Forbidden) else None)
+    request.report(error)
     kit.settle()
-    assert asker.take(PodsDeleted) == PodsDeleted(ids, error)
+    uids = {pod_name(10): "uid-10", pod_name(9): "uid-9", pod_name(2): "uid-2"}
+    assert asker.take(PodsDeleted) == PodsDeleted(uids, error)
+
+
+# ── a pod that was not observed ──────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_pod_that_was_requested_and_not_observed_is_looked_up_and_deleted_by_its_uid() -> None:
+    grace = timedelta(seconds=1)
+    request = FindAndDelete(DeletePod(pod_name(1), DeleteOptions(grace=grace)), APP_ID)
+    assert (request.call, request.writes) == (kube.Get(pod_name(1)), False)
+    assert request.judge(pod(1)) == Retry()
+    assert (request.call, request.uid) == (kube.Delete(pod_name(1), DeleteOptions(uid="uid-1", grace=grace)), "uid-1")
+    assert request.judge(None) == Done()
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        NotFound("no such pod", status=404),
+        Forbidden("cannot get pods", status=403),
+        labelled(pod(1), app__id="other"),
+        labelled(pod(1), executor__id="2"),
+    ],
+    ids=["none", "cannot be read", "another fleet's", "another executor's"],
+)
+def test_what_is_not_the_executors_pod_keeps_its_name(answer: object) -> None:
+    request = FindAndDelete(DeletePod(pod_name(1)), APP_ID)
+    assert request.judge(answer) == Done()
+    assert request.call == kube.Get(pod_name(1))
 
 
 # ── confirm ──────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -54,18 +54,19 @@ from actors.messages.internal import (
 )
 from actors.requests.carried_out import FORGOTTEN_AFTER, CarriedOut
 from actors.requests.dispatcher import BACKOFF, FIRST_WITHIN
-from actors.requests.kinds import BLOCKING_TRIES, CONFIRM_TRIES, IDS_PER_CALL, delete
+from actors.requests.kinds import BLOCKING_TRIES, CONFIRM_TRIES, PodDelete
 from actors.requests.request_pool import RequestPool
 from actors.testing.manual_api import ManualPodApi
 from tests.unit.builders import APP_ID, labels, pod, pod_name
 
 if TYPE_CHECKING:
     from actors.kube.api import Operation
-    from actors.testing import Kit
+    from actors.testing import Kit, Probe
     from actors.testing.manual_api import ManualCall
 
 LIMIT = 4
 """Three slots for POSTs, and one that they leave free."""
+UID = DeleteOptions(uid="u")
 LOST = Ambiguous("the connection broke before the answer")
 DOWN = Unavailable("down", status=503)
 FORBIDDEN = Forbidden("no", status=403)
@@ -137,6 +138,12 @@ class World:
         self.allocator.expect_nothing()
 
 
+def bulk(asker: Probe, *executor_ids: int) -> DeletePods:
+    """A bulk delete of these executors."""
+    pods = {pod_name(executor_id): f"uid-{executor_id}" for executor_id in executor_ids}
+    return DeletePods(pods, frozenset(executor_ids), "7", asker.address)
+
+
 def words(call: ManualCall) -> str:
     match call.operation:
         case "create":
@@ -168,7 +175,7 @@ def test_posts_of_profiles_that_have_fewer_executors_go_first(world: World) -> N
 
 def test_at_most_the_limit_of_calls_is_in_flight(world: World) -> None:
     world.create(1, 2, 3)
-    world.tell(*(DeletePod(name) for name in "abc"))
+    world.tell(*(DeletePod(name, UID) for name in "abc"))
     assert world.open() == ["create app-exec-1", "create app-exec-2", "create app-exec-3", "delete a"]
     world.answer(world.api.take("create"), pod(1))
     assert world.open() == ["create app-exec-2", "create app-exec-3", "delete a", "delete b"]
@@ -176,15 +183,15 @@ def test_at_most_the_limit_of_calls_is_in_flight(world: World) -> None:
 
 def test_the_bound_counts_every_kind_of_call(world: World) -> None:
     world.tell(
-        DeletePod("a"),
+        DeletePod("a", UID),
         LabelPod("b", "u", {}),
         ConfirmPod(3, "c", "u", world.backend.address),
-        DeletePods(None),
-        DeletePod("d"),
+        bulk(world.backend, 7),
+        DeletePod("d", UID),
     )
-    assert world.open() == ["delete a", "patch b", "get c", "delete all"]
+    assert world.open() == ["delete a", "patch b", "get c", "delete in (7)"]
     world.answer_next("patch", pod(2))
-    assert world.open() == ["delete a", "get c", "delete all", "delete d"]
+    assert world.open() == ["delete a", "get c", "delete in (7)", "delete d"]
 
 
 @pytest.mark.parametrize("kind", ["create", "delete", "patch"])
@@ -194,7 +201,7 @@ def test_each_kind_of_call_leaves_one_slot_free(world: World, kind: str) -> None
             case "create":
                 world.create(number)
             case "delete":
-                world.tell(DeletePod(f"pod-{number}"))
+                world.tell(DeletePod(f"pod-{number}", UID))
             case _:
                 world.tell(LabelPod(f"pod-{number}", "u", {}))
     assert [words.partition(" ")[0] for words in world.open()] == [kind] * 3
@@ -203,7 +210,7 @@ def test_each_kind_of_call_leaves_one_slot_free(world: World, kind: str) -> None
 def test_posts_leave_one_slot_free(world: World) -> None:
     world.create(1, 2, 3, 4, 5)
     assert world.open() == ["create app-exec-1", "create app-exec-2", "create app-exec-3"]
-    world.tell(DeletePod("a"), DeletePod("b"))
+    world.tell(DeletePod("a", UID), DeletePod("b", UID))
     assert world.open()[3:] == ["delete a"]
     world.answer(world.api.take("create"), pod(1))
     assert world.open() == ["create app-exec-2", "create app-exec-3", "delete a", "delete b"]
@@ -218,7 +225,7 @@ def test_a_verification_counts_as_no_post(world: World) -> None:
 def test_a_pool_with_one_slot_uses_it_for_posts_too(kit: Kit) -> None:
     world = World(kit, limit=1)
     world.create(1, 2)
-    world.tell(DeletePod("a"))
+    world.tell(DeletePod("a", UID))
     assert world.open() == ["create app-exec-1"]
     world.answer_next("create", pod(1))
     assert world.open() == ["delete a"]
@@ -234,7 +241,7 @@ def test_a_request_in_backoff_occupies_no_slot(world: World) -> None:
 
 def test_a_delete_overtakes_queued_creates(world: World) -> None:
     world.create(1, 2, 3, 4, 5, 6)
-    world.tell(DeletePod("a"), DeletePod("b"))
+    world.tell(DeletePod("a", UID), DeletePod("b", UID))
     world.answer_next("create", pod(1))
     assert world.open()[2:] == ["delete a", "delete b"]
 
@@ -253,7 +260,7 @@ def test_as_many_creates_are_in_flight_as_the_server_keeps_up_with(kit: Kit) -> 
     assert [in_flight_after_answers(0.02) for _ in range(3)] == [31, 31, 31]
     fewer = [in_flight_after_answers(2.0) for _ in range(4)]
     assert fewer[-1] <= 14, fewer
-    world.tell(*(DeletePod(f"pod-{number}") for number in range(40)))
+    world.tell(*(DeletePod(f"pod-{number}", UID) for number in range(40)))
     assert len(world.api.open("delete")) == 32 - fewer[-1], "deletes are not held back"
     assert in_flight_after_answers(0.02) >= fewer[-1]
 
@@ -264,7 +271,7 @@ def test_the_kinds_of_calls_share_the_slots_fairly(kit: Kit, slowest: str) -> No
     world = World(kit, limit=16)
     for number in range(1, 201):
         world.create(number)
-        world.tell(DeletePod(f"pod-{number}"), LabelPod(f"pod-{number}", "u", {}))
+        world.tell(DeletePod(f"pod-{number}", UID), LabelPod(f"pod-{number}", "u", {}))
         world.tell(ConfirmPod(number, f"pod-{number}", "u", world.backend.address))
     shares: Counter[str] = Counter()
     for step in range(30):
@@ -283,7 +290,7 @@ def test_the_kinds_of_calls_share_the_rate_fairly(kit: Kit, rate: float) -> None
     world = World(kit, limit=16, rate=rate)
     for number in range(1, 201):
         world.create(number)
-        world.tell(DeletePod(f"pod-{number}"), LabelPod(f"pod-{number}", "u", {}))
+        world.tell(DeletePod(f"pod-{number}", UID), LabelPod(f"pod-{number}", "u", {}))
     while world.kit.clock.elapsed < timedelta(seconds=10):
         for call in world.api.open():
             world.answer(call, pod(1) if call.operation == "create" else None)
@@ -314,13 +321,13 @@ def test_what_was_carried_out_is_sent_again_only_once_its_pod_was_observed_anew(
 
 
 def test_what_was_carried_out_is_forgotten_once_nobody_repeats_it() -> None:
-    carried_out, request = CarriedOut(), delete(DeletePod("a", observed_at=0.0))
+    carried_out, request = CarriedOut(), PodDelete(DeletePod("a", observed_at=0.0))
     carried_out.note(request, None, 1.0)
     later = 1.0 + FORGOTTEN_AFTER.total_seconds()
     assert carried_out.holds_back(request, later)
-    carried_out.note(delete(DeletePod("b", observed_at=0.0)), None, later + 1)
+    carried_out.note(PodDelete(DeletePod("b", observed_at=0.0)), None, later + 1)
     assert len(carried_out) == 2
-    carried_out.note(delete(DeletePod("c", observed_at=0.0)), None, 2 * later)
+    carried_out.note(PodDelete(DeletePod("c", observed_at=0.0)), None, 2 * later)
     assert not carried_out.holds_back(request, 2 * later)
 
 
@@ -341,7 +348,7 @@ def test_what_would_write_to_a_pod_that_has_left_is_withdrawn(world: World) -> N
     world.create(1, 2, 3)
     for name in ("waits", "flies", "fails", "other"):
         world.tell(DeletePod(name, DeleteOptions(uid=f"uid-{name}")))
-    world.tell(DeletePod("waits"), LabelPod("waits", "uid-waits", {"x": "y"}))
+    world.tell(LabelPod("waits", "uid-waits", {"x": "y"}))
     world.tell(WithdrawRequests({name: f"uid-{name}" for name in ("waits", "flies", "fails")} | {"other": "uid-1"}))
     for executor_id in (1, 2, 3):
         world.answer_next("create", pod(executor_id))
@@ -356,7 +363,7 @@ def test_no_pod_is_created_before_every_adoption_is_answered(world: World) -> No
     for executor_id in (1, 2):
         world.tell(AdoptPod(pod_name(executor_id), f"uid-{executor_id}", ({"uid": "driver"},)))
     world.create(3)
-    world.tell(DeletePod("app-exec-9"))
+    world.tell(DeletePod("app-exec-9", UID))
     assert world.open() == ["patch app-exec-1", "patch app-exec-2", "delete app-exec-9"]
     world.answer_next("patch", pod(1))
     world.answer_next("patch", Unavailable("away for a moment", status=503))
@@ -370,7 +377,7 @@ def test_no_pod_is_created_before_one_that_counts_no_longer_is_deleted(world: Wo
     """Also when all waited for a POST that hangs."""
     world.create(1, 2, 3, 4, 5, 6)
     flying = world.open()
-    world.tell(DeletePod("other"), DeletePod("excess", goes_first=True))
+    world.tell(DeletePod("other", UID), DeletePod("excess", UID, goes_first=True))
     assert [call for call in world.open() if call not in flying] == ["delete other"]
     world.answer_next("create", pod(1))
     world.answer_next("delete", None)
@@ -380,23 +387,23 @@ def test_no_pod_is_created_before_one_that_counts_no_longer_is_deleted(world: Wo
 
 
 def test_what_goes_first_holds_up_creation_for_seconds_however_often_it_fails(world: World) -> None:
-    world.tell(DeletePod("excess", goes_first=True))
+    world.tell(DeletePod("excess", UID, goes_first=True))
     world.create(3)
     world.kit.advance(FIRST_WITHIN / 2)
     assert world.open() == ["delete excess"]
     world.answer_next("delete", Unavailable("a webhook failed", status=500))
-    world.tell(DeletePod("another", goes_first=True))
+    world.tell(DeletePod("another", UID, goes_first=True))
     assert "create app-exec-3" not in world.open()
     world.kit.advance(FIRST_WITHIN / 2)
     assert "create app-exec-3" in world.open()
     world.answer_next("create", pod(3))
-    world.tell(DeletePod("a third", goes_first=True))
+    world.tell(DeletePod("a third", UID, goes_first=True))
     world.create(4)
     assert "create app-exec-4" in world.open(), "later ones prolong nothing"
 
 
 def test_a_delete_that_waits_already_goes_first_once_it_has_to(world: World) -> None:
-    world.tell(DeletePod("excess"), DeletePod("excess", goes_first=True))
+    world.tell(DeletePod("excess", UID), DeletePod("excess", UID, goes_first=True))
     world.create(3)
     assert world.open() == ["delete excess"]
     world.answer_next("delete", None)
@@ -437,7 +444,7 @@ def test_the_rate_limits_the_requests_of_a_second(kit: Kit) -> None:
 def test_deletes_and_reads_use_the_rate_before_posts(kit: Kit) -> None:
     world = World(kit, limit=50, rate=2)
     world.create(1, 2, 3)
-    world.tell(DeletePod("a"), LabelPod("b", "u", {}))
+    world.tell(DeletePod("a", UID), LabelPod("b", "u", {}))
     world.kit.advance(timedelta(seconds=1))
     assert world.open() == ["create app-exec-1", "create app-exec-2", "delete a", "patch b"]
     world.kit.advance(timedelta(seconds=0.5))
@@ -463,7 +470,7 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 def test_a_missing_right_is_one_warning_per_kind_of_request(world: World, caplog: pytest.LogCaptureFixture) -> None:
-    world.tell(DeletePod("a"), DeletePod("b"), LabelPod("c", "u", {}), LabelPod("d", "u", {}))
+    world.tell(DeletePod("a", UID), DeletePod("b", UID), LabelPod("c", "u", {}), LabelPod("d", "u", {}))
     for verb in ("delete", "delete", "patch", "patch"):
         world.answer_next(verb, Forbidden(f"cannot {verb} pods", status=403, reason="Forbidden"))
     assert warnings(caplog) == [
@@ -474,7 +481,7 @@ def test_a_missing_right_is_one_warning_per_kind_of_request(world: World, caplog
 
 def test_a_refusal_with_another_cause_is_another_warning(world: World, caplog: pytest.LogCaptureFixture) -> None:
     for name, error in enumerate((Forbidden("no right", status=403), Unauthorized("expired", status=401)) * 2):
-        world.tell(DeletePod(f"pod-{name}"))
+        world.tell(DeletePod(f"pod-{name}", UID))
         world.answer_next("delete", error)
     assert [line.partition("error=")[2] for line in warnings(caplog)] == ["no right", "expired"]
 
@@ -484,7 +491,7 @@ def test_a_refusal_after_a_success_of_its_kind_is_a_warning_again(
     world: World, caplog: pytest.LogCaptureFixture, answer: object
 ) -> None:
     for name, reply in enumerate((FORBIDDEN, FORBIDDEN, answer, FORBIDDEN)):
-        world.tell(DeletePod(f"pod-{name}"))
+        world.tell(DeletePod(f"pod-{name}", UID))
         world.answer_next("delete", reply)
     assert len(warnings(caplog)) == 2
 
@@ -569,7 +576,7 @@ def test_a_name_that_another_pod_holds_is_a_failure(world: World, other: object)
 
 def test_the_verification_after_a_409_goes_before_everything_that_is_queued(world: World) -> None:
     world.create(1, 2, 3, 4)
-    world.tell(DeletePod("a"))
+    world.tell(DeletePod("a", UID))
     world.answer_next("create", EXISTS)
     assert world.open()[-1] == "get app-exec-1"
 
@@ -669,8 +676,7 @@ def test_a_second_pod_that_a_late_try_made_after_the_first_was_observed_is_delet
 def test_an_observed_pod_is_deleted_if_its_executor_was_killed_meanwhile(world: World) -> None:
     world.create(1)
     world.answer_next("create", LOST)
-    world.tell(DeletePods(frozenset({1})))
-    world.answer_next("delete_collection", None)
+    world.tell(DeletePod(pod_name(1)))
     world.tell(PodsObserved({1: pod(1)}))
     assert world.api.take("delete").request.options.uid == "uid-1"
 
@@ -720,15 +726,15 @@ def test_a_429_pauses_all_creates_for_as_long_as_the_server_requests(world: Worl
 def test_a_429_on_a_create_delays_no_delete(world: World) -> None:
     world.create(1)
     world.answer_next("create", too_many(60))
-    world.tell(DeletePod("a"), LabelPod("b", "u", {}), ConfirmPod(3, "c", "u", world.backend.address))
+    world.tell(DeletePod("a", UID), LabelPod("b", "u", {}), ConfirmPod(3, "c", "u", world.backend.address))
     assert world.open() == ["delete a", "patch b", "get c"]
 
 
 def test_a_429_on_a_delete_delays_nothing_else(world: World) -> None:
-    world.tell(DeletePod("a"))
+    world.tell(DeletePod("a", UID))
     world.answer_next("delete", too_many(60))
     world.create(1)
-    world.tell(DeletePod("b"))
+    world.tell(DeletePod("b", UID))
     assert world.open() == ["create app-exec-1", "delete b"]
     world.answer_next("delete", None)
     assert timedelta(seconds=60) <= world.wait_for("delete") <= timedelta(seconds=90)
@@ -812,7 +818,7 @@ def test_a_delete_with_other_preconditions_is_another_request(world: World) -> N
 
 
 def test_a_delete_that_fails_for_now_is_tried_until_it_is_answered(world: World) -> None:
-    world.tell(DeletePod("a"))
+    world.tell(DeletePod("a", UID))
     for _ in range(3):
         world.answer_next("delete", LOST)
         world.wait_for("delete")
@@ -821,60 +827,64 @@ def test_a_delete_that_fails_for_now_is_tried_until_it_is_answered(world: World)
 
 
 def test_a_bulk_delete_is_reported_to_its_sender(world: World) -> None:
-    world.tell(DeletePods(frozenset({1, 2}), reply_to=world.backend.address))
+    world.tell(bulk(world.backend, 1, 2))
     world.answer_next("delete_collection", DOWN)
     world.backend.expect_nothing()
     world.wait_for("delete_collection")
     assert world.open() == ["delete in (1,2)"]
     world.answer_next("delete_collection", None)
-    assert world.backend.take(PodsDeleted) == PodsDeleted(frozenset({1, 2}), None)
+    assert world.backend.take(PodsDeleted) == PodsDeleted({pod_name(1): "uid-1", pod_name(2): "uid-2"}, None)
     world.quiet()
 
 
-def test_a_refused_bulk_delete_is_reported_with_the_refusal(world: World) -> None:
-    world.tell(DeletePods(None, reply_to=world.backend.address))
-    error = Forbidden("cannot deletecollection pods", status=403)
-    world.answer_next("delete_collection", error)
-    assert world.backend.take(PodsDeleted) == PodsDeleted(None, error)
-
-
-def test_two_senders_of_the_same_bulk_delete_both_get_an_answer(world: World) -> None:
-    world.tell(DeletePods(None, reply_to=world.backend.address), DeletePods(None, reply_to=world.allocator.address))
-    while world.api.open():
-        world.answer_next("delete_collection", None)
-    assert world.backend.take(PodsDeleted) == world.allocator.take(PodsDeleted) == PodsDeleted(None, None)
-
-
-def test_a_bulk_delete_of_no_ids_sends_no_request(world: World) -> None:
-    world.tell(DeletePods(frozenset(), reply_to=world.backend.address))
-    assert world.backend.take(PodsDeleted) == PodsDeleted(frozenset(), None)
-    assert world.api.calls == []
-
-
-def test_a_bulk_delete_of_very_many_ids_is_sent_in_several_calls(world: World) -> None:
-    ids = frozenset(range(1, IDS_PER_CALL + 2))
-    world.tell(DeletePods(ids, reply_to=world.backend.address))
+def test_a_bulk_delete_takes_the_place_of_what_waits_to_be_sent_to_its_pods(world: World) -> None:
+    for executor_id in (1, 2, 3):
+        world.tell(DeletePod(pod_name(executor_id), DeleteOptions(uid=f"uid-{executor_id}")))
+        world.answer_next("delete", Unavailable("a webhook failed", status=500))
+    world.tell(bulk(world.backend, 1, 2))
     world.answer_next("delete_collection", None)
-    assert world.open() == [f"delete in ({IDS_PER_CALL + 1})"]
-    world.backend.expect_nothing()
-    world.answer_next("delete_collection", None)
-    assert world.backend.take(PodsDeleted) == PodsDeleted(ids, None)
+    world.wait_for("delete")
+    world.kit.advance(timedelta(minutes=1))
+    assert world.open() == ["delete app-exec-3"]
+
+
+def test_all_who_delete_the_same_pod_get_the_answer_to_the_one_request(world: World) -> None:
+    options = DeleteOptions(uid="uid-1")
+    world.tell(DeletePod(pod_name(1), options), DeletePod(pod_name(1), options, reply_to=world.backend.address))
+    world.answer_next("delete", NotFound("gone", status=404))
+    assert world.backend.take(PodsDeleted) == PodsDeleted({pod_name(1): "uid-1"}, None), "gone is as good as deleted"
+    world.quiet()
+
+
+def test_a_pod_that_was_created_and_not_observed_is_deleted_by_its_uid(world: World) -> None:
+    world.create(1)
+    world.answer_next("create", pod(1))
+    world.tell(DeletePod(pod_name(1)))
+    assert world.api.take("delete").request == kube.Delete(pod_name(1), DeleteOptions(uid="uid-1"))
+
+
+def test_a_pod_that_no_create_of_this_pool_made_is_looked_up_before_it_is_deleted(world: World) -> None:
+    world.tell(DeletePod(pod_name(1)))
+    world.answer_next("get", pod(1))
+    assert world.api.take("delete").request == kube.Delete(pod_name(1), DeleteOptions(uid="uid-1"))
+    world.tell(DeletePod(pod_name(2)))
+    world.answer_next("get", pod(7))
+    assert world.open() == ["delete app-exec-1"], "a pod of another executor has that name"
 
 
 def test_killing_an_executor_whose_create_is_queued_drops_the_create(world: World) -> None:
     world.create(1, 2, 3, 4, 5)
-    world.tell(DeletePods(frozenset({4})))
+    world.tell(DeletePod(pod_name(4)))
     failed = world.allocator.take(PodCreateFailed)
     assert (failed.executor_id, type(failed.error)) == (4, Cancelled)
     for executor_id in (1, 2, 3):
         world.answer_next("create", pod(executor_id))
-    assert world.open() == ["delete in (4)", "create app-exec-5"]
+    assert world.open() == ["create app-exec-5"]
 
 
 def test_killing_an_executor_whose_create_is_in_flight_deletes_the_pod_once_it_is_made(world: World) -> None:
     world.create(1, 2)
-    world.tell(DeletePods(frozenset({1})))
-    world.answer_next("delete_collection", None)
+    world.tell(DeletePod(pod_name(1)))
     world.answer_next("create", pod(1))
     assert world.allocator.take(PodCreated).executor_id == 1
     assert world.api.take("delete").request == kube.Delete(pod_name(1), DeleteOptions(uid="uid-1"))
@@ -885,8 +895,7 @@ def test_killing_an_executor_whose_create_is_in_flight_deletes_the_pod_once_it_i
 def test_killing_an_executor_whose_answer_was_lost_verifies_and_deletes_its_pod(world: World) -> None:
     world.create(1)
     world.answer_next("create", LOST)
-    world.tell(DeletePods(frozenset({1})))
-    world.answer_next("delete_collection", None)
+    world.tell(DeletePod(pod_name(1)))
     world.unanswered()
     assert BACKOFF.initial <= world.wait_for("get"), "a cancelled pod is not POSTed again"
     world.answer_next("get", pod(1))
@@ -897,8 +906,7 @@ def test_killing_an_executor_whose_answer_was_lost_verifies_and_deletes_its_pod(
 def test_killing_an_executor_whose_lost_post_made_nothing_ends_the_tries(world: World) -> None:
     world.create(1)
     post = world.api.take("create")
-    world.tell(DeletePods(frozenset({1})))
-    world.answer_next("delete_collection", None)
+    world.tell(DeletePod(pod_name(1)))
     world.answer(post, LOST)
     world.wait_for("get")
     world.answer_next("get", NotFound("no such pod", status=404))
@@ -910,8 +918,7 @@ def test_killing_an_executor_whose_name_is_taken_deletes_the_pod_if_it_is_ours(w
     world.create(1)
     world.answer_next("create", EXISTS)
     world.answer_next("get", DOWN)
-    world.tell(DeletePods(frozenset({1})))
-    world.answer_next("delete_collection", None)
+    world.tell(DeletePod(pod_name(1)))
     world.wait_for("get")
     world.answer_next("get", pod(1))
     assert world.open() == ["delete app-exec-1"]
@@ -921,8 +928,7 @@ def test_killing_an_executor_whose_name_is_taken_deletes_the_pod_if_it_is_ours(w
 def test_killing_an_executor_whose_try_made_no_pod_ends_the_tries(world: World, answer: ApiError) -> None:
     world.create(1)
     post = world.api.take("create")
-    world.tell(DeletePods(frozenset({1})))
-    world.answer_next("delete_collection", None)
+    world.tell(DeletePod(pod_name(1)))
     world.answer(post, answer)
     assert isinstance(world.allocator.take(PodCreateFailed).error, Cancelled)
     world.quiet()
@@ -931,9 +937,8 @@ def test_killing_an_executor_whose_try_made_no_pod_ends_the_tries(world: World, 
 def test_killing_an_executor_in_backoff_after_such_a_try_ends_the_tries(world: World) -> None:
     world.create(1)
     world.answer_next("create", Unavailable("connection refused"))
-    world.tell(DeletePods(None))
+    world.tell(DeletePod(pod_name(1)))
     assert isinstance(world.allocator.take(PodCreateFailed).error, Cancelled)
-    world.answer_next("delete_collection", None)
     world.quiet()
 
 
@@ -1014,7 +1019,7 @@ def test_a_new_epoch_does_not_wait_for_its_own_creates(world: World) -> None:
 
 
 def test_deletes_survive_a_new_epoch(world: World) -> None:
-    world.tell(DeletePod("a"), BeginEpoch(2, world.allocator.address))
+    world.tell(DeletePod("a", UID), BeginEpoch(2, world.allocator.address))
     assert world.open() == ["delete a"]
 
 
@@ -1134,7 +1139,7 @@ def test_a_withdrawn_create_that_may_have_made_a_pod_is_verified(world: World, m
 
 
 def test_a_pool_without_creates_is_drained_at_once(world: World) -> None:
-    world.tell(DeletePod("a"), Drain(world.backend.address))
+    world.tell(DeletePod("a", UID), Drain(world.backend.address))
     world.backend.take(Drained)
     assert world.open() == ["delete a"]
 
@@ -1170,13 +1175,13 @@ def test_a_drained_pool_takes_no_creates_but_still_deletes(world: World) -> None
     world.tell(Drain(world.backend.address))
     world.create(1)
     assert isinstance(world.allocator.take(PodCreateFailed).error, Cancelled)
-    world.tell(DeletePods(None, reply_to=world.backend.address))
-    assert world.open() == ["delete all"]
+    world.tell(bulk(world.backend, 7))
+    assert world.open() == ["delete in (7)"]
 
 
 def test_a_stop_cancels_every_call_in_flight(world: World) -> None:
     world.create(1)
-    world.tell(DeletePod("a"))
+    world.tell(DeletePod("a", UID))
     world.pool.stop()
     world.kit.settle()
     assert [call.cancelled for call in world.api.calls] == [True, True]
@@ -1200,7 +1205,7 @@ def test_late_answers_to_an_earlier_incarnation_are_not_the_new_ones(world: Worl
 def test_a_refused_delete_that_is_repeated_every_second_is_sent_with_a_growing_delay(world: World) -> None:
     sent: list[float] = []
     for second in range(600):
-        world.tell(DeletePod("a"))
+        world.tell(DeletePod("a", UID))
         if world.api.open("delete"):
             sent.append(float(second))
             world.answer_next("delete", Forbidden("cannot delete pods", status=403))
@@ -1213,13 +1218,13 @@ def test_a_refused_delete_that_is_repeated_every_second_is_sent_with_a_growing_d
 
 
 def test_a_refused_delete_delays_no_other_and_its_delay_ends_once_it_is_accepted(world: World) -> None:
-    world.tell(DeletePod("a"))
+    world.tell(DeletePod("a", UID))
     world.answer_next("delete", Forbidden("cannot delete pods", status=403))
-    world.tell(DeletePod("b"))
+    world.tell(DeletePod("b", UID))
     world.answer_next("delete", None)
     world.kit.advance(timedelta(seconds=4))
     for _ in range(2):
-        world.tell(DeletePod("a"))
+        world.tell(DeletePod("a", UID))
         world.answer_next("delete", None)
 
 
@@ -1233,7 +1238,7 @@ def deadline(call: ManualCall) -> float | None:
 
 def test_each_write_has_the_latest_end_of_the_permission_as_its_deadline_and_a_read_has_none(world: World) -> None:
     now = world.kit.clock.monotonic()
-    world.tell(DeletePod("a"), AllowWrites(now + 10), DeletePod("b"))
+    world.tell(DeletePod("a", UID), AllowWrites(now + 10), DeletePod("b", UID))
     world.tell(AllowWrites(now + 15), ConfirmPod(1, "c", "uid", world.backend.address))
     world.create(2)
     deletes = world.api.open("delete")
@@ -1250,7 +1255,7 @@ def test_writes_that_came_too_late_to_be_sent_are_no_outage_and_are_sent_when_th
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     world.tell(AllowWrites(world.kit.clock.monotonic()))
-    world.tell(DeletePod("a"), DeletePod("b"))
+    world.tell(DeletePod("a", UID), DeletePod("b", UID))
     world.create(1)
     for call in world.api.open():
         world.answer(call, NotSent("it was not sent"))
@@ -1292,7 +1297,7 @@ def test_a_drain_names_the_pods_that_were_created_and_neither_observed_nor_delet
     for number in (1, 2, 3):
         world.answer_next("create", pod(number))
     world.create(4)
-    world.tell(PodsObserved({2: pod(2), 4: pod(4)}), DeletePod("app-exec-3"))
+    world.tell(PodsObserved({2: pod(2), 4: pod(4)}), DeletePod("app-exec-3", UID))
     world.answer_next("create", pod(4))
     world.answer_next("delete", None)
     world.tell(Drain(world.backend.address))

@@ -21,7 +21,7 @@ from actors.messages.internal import (
     SuspendWrites,
 )
 from tests.unit.builders import labels, pod, pod_name
-from tests.unit.requests.test_request_pool import World
+from tests.unit.requests.test_request_pool import UID, World
 
 if TYPE_CHECKING:
     from actors.testing import Kit
@@ -99,7 +99,7 @@ def test_claims_wait_for_the_pause_after_a_429_and_deletes_do_not(world: World) 
     create(world)
     world.answer_next("create_object", TooManyRequests("slow", status=429, retry_after=timedelta(seconds=5)))
     create(world, 2)
-    world.tell(DeletePod("other"))
+    world.tell(DeletePod("other", UID))
     assert [call.operation for call in world.api.open()] == ["delete"]
 
     assert world.wait_for("create_object").total_seconds() >= 5
