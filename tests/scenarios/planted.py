@@ -174,7 +174,7 @@ def who_ends_as_soon_as_seen_is_not_shown(right: Any, executors: Any, told: Any,
         executors._state.ended.pop()
 
 
-def a_lost_connection_is_no_news(right: Any, book: Any, executor_id: int, now: float) -> Any:
+def a_lost_connection_is_no_news(right: Any, book: Any, executor_id: int, now: float, suspected: Any) -> Any:
     return None
 
 

@@ -21,7 +21,7 @@ from prometheus_client.registry import REGISTRY
 
 import actors
 from actors import errors
-from actors.allocation.creation_block import CreationBlock
+from actors.allocation.creation_block import _ADMISSION, QUOTA, CreationBlock
 from actors.cli.metrics_page import MOST_CONNECTIONS, REQUEST_WITHIN, serve_metrics
 from actors.errors import ApiError, SettingsError
 from actors.messages import FleetStatus, ProfileStatus
@@ -110,6 +110,7 @@ def test_each_cause_of_blocked_creation_is_in_the_documentation() -> None:
     permission = (package / "lease/write_permission.py").read_text(encoding="utf-8")
     limits = re.findall(r'\b(?:CreationBlock|cls)\(\s*"(\w+)"', source)
     limits += re.findall(r'^_BY_\w+: Final = "(\w+)"', permission, re.MULTILINE)
+    limits += [*QUOTA, *(cause for cause, _, _ in _ADMISSION)]
     assert {"stale", "namespace", "lease"} <= set(limits)
     refusals = {CreationBlock.of(kind("no")).cause for kind in API_ERRORS} - {"AlreadyExists", "Cancelled"}
     assert sorted(documented) == sorted({*limits, *refusals})
