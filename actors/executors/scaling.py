@@ -113,6 +113,8 @@ class Scaling:
         scale_down = ScaleDown(message.victims, message.grace, self._clock.monotonic())
         try:
             chosen = self._choose(dict.fromkeys(totals, scale_down), totals)
+        except TookTooLong as error:
+            raise Refused(f"ScaleExecutors.victims failed: {error}") from error
         except BaseException as error:  # a `sys.exit` in it must not end the fleet
             said = traceback.format_exception_only(error)[-1].strip()
             raise Refused(f"ScaleExecutors.victims failed: {one_line(said, LONGEST_ERROR)}") from error

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ObservedEvent", "about", "observe_event", "prefix_of"]
 
-_NAME: Final = re.compile(r"(?P<prefix>.+?)-exec-[0-9]+(?P<claim>-.+)?")
-"""Of an executor's pod, or of one of its claims."""
+_NAME: Final = re.compile(r"(?P<prefix>.+)-exec-[0-9]+(?P<claim>-.+)?")
+"""Of an executor's pod, or of one of its claims. A prefix may itself end like the name of an executor."""
 
 _NEVER: Final = datetime.min.replace(tzinfo=UTC)
 

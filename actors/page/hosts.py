@@ -67,7 +67,7 @@ class AllowedHosts:
 
     def allows(self, host: str | None) -> bool:
         """Return whether a request for this `Host` is answered. The port does not matter: it may be forwarded."""
-        if not host or len(host) > _LONGEST:
+        if not host or len(host) > _LONGEST or "@" in host:  # a Host has no user (RFC 9110)
             return False
         name = name_of(host)
         if name == "localhost" or name in {each.lower() for each in self.names} or name == self.address.lower():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +26,7 @@ class PagePlan:
     """How the page is served; see `serve_page`."""
 
     where: int | str
-    token: str | None = None
+    token: str | None = field(default=None, repr=False)
     hosts: tuple[str, ...] = ()
 
     @classmethod

@@ -64,7 +64,7 @@ def act(endpoint: Endpoint, app_id: str, action: str, body: Mapping[str, Any], d
     if is_readable_on_the_way(url):
         problem = f"the token goes to {url} unencrypted, and whoever is on the way can read it"
         say(one_line(f"{problem}: use kubectl port-forward, or https", LONGEST_LINE))
-    with interruptible(), urllib3.PoolManager(retries=False, timeout=_LIMIT) as pool:
+    with interruptible(), urllib3.PoolManager(retries=urllib3.Retry(total=False), timeout=_LIMIT) as pool:
         try:
             _check_fleet(_in_time(url, partial(_ask, pool, "GET", f"{url}/api/v1/status")), app_id, url)
             answer = _in_time(url, partial(_ask, pool, "POST", f"{url}/api/v1/{action}", token, body)).get("ids")

@@ -204,3 +204,5 @@ def test_the_prefix_of_a_pods_name_is_before_the_id() -> None:
     assert prefix_of("my-etl-exec-12") == "my-etl"
     assert prefix_of("etl-exec-1-pvc-0") is None
     assert prefix_of("driver") is None
+    assert prefix_of("etl-exec-1-exec-12") == "etl-exec-1", "an app_id may look like an executor"
+    assert prefix_of("etl-exec-1-exec-12-pvc-0") is None

@@ -55,8 +55,9 @@ def log_in(name: str) -> list[BaseException]:
 
 
 def test_a_line_in_a_thread_of_ours_raises_nothing_and_is_handled_once(
-    handler: Raising, capfd: pytest.CaptureFixture[str]
+    handler: Raising, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(logging, "raiseExceptions", True)
     assert log_in("executor-pods/kube-call-1") == []
     assert handler.lines == ["a line"]
     assert "A line of the log is lost" in capfd.readouterr().err
