@@ -658,13 +658,22 @@ class Chaos(World):
         self.go_on(GENERATION)
         self.look()
 
+    def _strays(self) -> list[str]:
+        """The UIDs of living pods that have the fleet's labels and no executor's name."""
+        pods = [pod["metadata"] for pod in self.pods()]
+        return [pod["uid"] for pod in pods if pod["name"] == STRAY and "deletionTimestamp" not in pod]
+
     def _stop_well(self) -> None:
-        """6: a stop leaves nothing, and tells the end of every executor."""
+        """6: a stop leaves nothing but what is another's, and tells the end of every executor."""
         self._break(shared(self._parts()))
         self.disturbed = True
+        strays = self._strays()
         stopped = self.stop()
         self.look()
+        if self._strays() != strays:
+            self._break(["6: the stop deletes a stranger's pod"])
         left = [pod["metadata"]["name"] for pod in self.pods() if _is_the_fleets(pod)]
+        left = [name for name in left if name != STRAY]
         if left or stopped.left_behind:
             self._break([f"6: the stop leaves {left}, and says {stopped.left_behind}"])
         if present := self.invariants.present():
