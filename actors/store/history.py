@@ -130,8 +130,6 @@ class History:
     tombstones: Map[str, Tombstone] = Map()
     set_aside: Map[str, None] = Map()
     """UIDs of malformed pods that exist, so that each is logged once."""
-    waiting: Map[int, None] = Map()
-    """Executor ids in the snapshot that are pending. Few are: to look here costs less than to read its last state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,9 +153,9 @@ class Merged:
     malformed: tuple[Pod, ...] = ()
     """Malformed pods, each reported once."""
     urgent: bool = False
-    """A pod ended or is terminating: a report or a replacement may be due."""
+    """A pod ended or begins to, see `is_urgent`."""
     begun: bool = False
-    """A pod that was pending or unknown runs."""
+    """A pod begins to run."""
 
 
 SEEN_GRANULE: Final = 0.1
