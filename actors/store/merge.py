@@ -12,7 +12,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import msgspec
-from immutables import Map
 
 from actors.kube.resource_version import is_later, is_old, passed
 from actors.pods.ids import id_in_name
@@ -59,11 +58,11 @@ class Merge:
         self._now = now
         self.progress = history.progress.copy()
         self._edit = SnapshotEdit(history.snapshot)
-        self._absent = history.absent.mutate()
+        self._absent = dict(history.absent)
         self._absent_uids = {absent.executor_id: uid for uid, absent in history.absent.items()}
         """By executor id: pods of `_absent`, and some that are not absent any more."""
-        self._tombstones = history.tombstones.mutate()
-        self._set_aside = history.set_aside.mutate()
+        self._tombstones = dict(history.tombstones)
+        self._set_aside = set(history.set_aside)
         self._changed: set[int] = set()
         self._appeared: set[int] = set()
         self._ended: list[Ended] = []
@@ -143,7 +142,7 @@ class Merge:
         number = self._id_of_ended(pod) if event.type == "DELETED" else self._valid_id(pod)
         is_usable = number is not None and not self._is_copy(self._edit.get(number), pod)
         if event.type == "DELETED":
-            self._set_aside.pop(pod.uid, None)
+            self._set_aside.discard(pod.uid)
         if number is None or not is_usable:
             return
         if event.type == "DELETED":
@@ -195,7 +194,7 @@ class Merge:
         for number, state in self._history.snapshot.states.items():
             if state.pod.uid not in listed:
                 gone[state.pod.uid] = Absent(number, self._edit.drop(number))
-        self._absent = Map[str, Absent]().mutate()
+        self._absent = {}
         self._infer_ends(gone)
         for pod in pods:
             last = last_seen(self._edit.get, pod)
@@ -226,7 +225,7 @@ class Merge:
         """Forget the malformed pods that are gone."""
         for uid in self._history.set_aside:
             if uid not in listed:
-                self._set_aside.pop(uid, None)
+                self._set_aside.discard(uid)
 
     def purge(self) -> None:
         """Forget the tombstones that both floor and position have passed. Costs O(tombstones) per LIST."""
@@ -245,9 +244,9 @@ class Merge:
             self._history.rules,
             snapshot,
             progress,
-            self._absent.finish(),
-            self._tombstones.finish(),
-            self._set_aside.finish(),
+            self._absent,
+            self._tombstones,
+            self._set_aside,
         )
         return Merged(
             history,
@@ -261,10 +260,8 @@ class Merge:
 
     def _end_absent(self) -> None:
         """End the absent pods whose DELETED events can no longer come."""
-        if len(self._absent) and self.progress.stream_has_passed(self.progress.floor):
-            absent = self._absent.finish()
-            self._absent = absent.mutate()
-            self._infer_ends(absent)
+        if self._absent and self.progress.stream_has_passed(self.progress.floor):
+            self._infer_ends(self._absent)
 
     def _infer_ends(self, absent: Mapping[str, Absent]) -> None:
         """Infer the end of these pods without their DELETED events, in the order of their executor ids."""
@@ -307,7 +304,7 @@ class Merge:
 
     def _put_aside(self, pod: Pod, key: str) -> None:
         if key not in self._set_aside:
-            self._set_aside[key] = None
+            self._set_aside.add(key)
             self.malformed.append(pod)
 
     def _add(self, number: int, pod: Pod, earlier: PodState | None = None) -> bool:
@@ -316,7 +313,7 @@ class Merge:
             return False
         self._appeared.add(number)
         self._tombstones.pop(pod.uid, None)
-        self._set_aside.pop(pod.uid, None)
+        self._set_aside.discard(pod.uid)
         self._put(number, pod, self._edit.get(number), earlier)
         return True
 

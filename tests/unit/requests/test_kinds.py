@@ -6,7 +6,6 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import pytest
-from immutables import Map
 
 from actors import kube
 from actors.errors import (
@@ -79,7 +78,7 @@ def test_pods_that_pause_are_deleted_by_calls_of_their_own_without_their_pause()
 
 def test_one_call_deletes_all_pods_of_one_grace_period() -> None:
     five, nine = timedelta(seconds=5), timedelta(seconds=9)
-    named = Map({"slow": None, "a": five, "quick": nine, "b": five, "late": None})
+    named = {"slow": None, "a": five, "quick": nine, "b": five, "late": None}
     request = BulkDelete(DeletePods(None, graces=GracePeriods(named, five)), APP_ID)
     calls = [request.call]
     while request.judge(None) == Retry():
@@ -94,7 +93,7 @@ def test_one_call_deletes_all_pods_of_one_grace_period() -> None:
 
 def test_a_grace_period_that_all_profiles_have_takes_one_call_without_their_names() -> None:
     five = timedelta(seconds=5)
-    request = BulkDelete(DeletePods(None, graces=GracePeriods(Map({"a": five, "b": five}), five)), APP_ID)
+    request = BulkDelete(DeletePods(None, graces=GracePeriods({"a": five, "b": five}, five)), APP_ID)
     assert request.call == kube.DeleteCollection(fleet_selector(APP_ID), five)
     assert request.judge(None) == Done()
 
