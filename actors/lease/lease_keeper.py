@@ -29,15 +29,7 @@ from actors.kube.retries import Patience, requested_wait
 from actors.lease.marks import NO_MARKS, Marks, has_pod_ended
 from actors.lease.process_mark import has_ended
 from actors.lease.record import Lease, Take, Wait, decide, first_lease, lease_name, read, released, taken
-from actors.messages.internal import (
-    IdsAllocated,
-    KeepLease,
-    LeaseHeld,
-    LeaseNotHeld,
-    LeaseReleased,
-    ReleaseLease,
-    ToLeaseKeeper,
-)
+from actors.messages import internal
 from actors.pods.pod import APP_ID_LABEL, MANAGED_BY_LABEL, Pod
 from actors.runtime import Actor, Address, Context, elapsed, later
 from actors.text import get_logger, one_line
@@ -180,15 +172,15 @@ class LeaseKeeper(Actor):
         """The call in flight."""
         self.at_end(self._cancel)
 
-    def receive(self, message: ToLeaseKeeper | _GetDue | _Expired | _Answer) -> object:
+    def receive(self, message: internal.ToLeaseKeeper | _GetDue | _Expired | _Answer) -> object:
         """Handle one message."""
         match message:
-            case KeepLease():
+            case internal.KeepLease():
                 self._start()
-            case IdsAllocated(last_id, targets):
+            case internal.IdsAllocated(last_id, targets):
                 self._targets = targets
                 self._ids_allocated(last_id)
-            case ReleaseLease(reply_to):
+            case internal.ReleaseLease(reply_to):
                 self._begin_release(reply_to)
             case _GetDue():
                 self._get()
@@ -391,7 +383,7 @@ class LeaseKeeper(Actor):
         if self._held is not True:
             logger.info("lease acquired: lease=%s identity=%s", self._name, self._identity)
         self._held, self._reported = True, set()
-        self._backend.tell(LeaseHeld(until, last_id))
+        self._backend.tell(internal.LeaseHeld(until, last_id))
 
     def _expired(self) -> None:
         if self._held is not False:
@@ -434,7 +426,7 @@ class LeaseKeeper(Actor):
             self._reported = {kind} if refusal is None else {*self._reported, kind}
             is_alive = holder is not None and self._holder_is_alive
             self._backend.tell(
-                LeaseNotHeld(f"the lease {self._name} is not ours: {reason}", holder, is_alive, forbidden)
+                internal.LeaseNotHeld(f"the lease {self._name} is not ours: {reason}", holder, is_alive, forbidden)
             )
 
     # ── releasing ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -449,7 +441,7 @@ class LeaseKeeper(Actor):
 
     def _release(self, reply_to: Address) -> None:
         if self._held is not True:
-            reply_to.tell(LeaseReleased())
+            reply_to.tell(internal.LeaseReleased())
             return
         assert self._last is not None
         patch = released(self._last, self.clock.now(), last_id=self._last_id)
@@ -458,7 +450,7 @@ class LeaseKeeper(Actor):
     def _released(self, reply_to: Address, answer: Manifest | ApiError) -> None:
         if isinstance(answer, ApiError):
             logger.info("lease not released, it expires by itself: lease=%s error=%s", self._name, answer)
-        reply_to.tell(LeaseReleased())
+        reply_to.tell(internal.LeaseReleased())
 
 
 def _quoted(holder: str) -> str:

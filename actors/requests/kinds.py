@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from actors import kube
 from actors.errors import ApiError, Conflict, NotFound, TooManyRequests, Unavailable
 from actors.kube.api import CLAIMS
-from actors.messages.internal import ClaimDeleted, ClaimsListed, PodConfirmed, PodsDeleted
+from actors.messages import internal
 from actors.pods.pod import (
     APP_ID_LABEL,
     EXECUTOR_ID_LABEL,
@@ -28,16 +28,6 @@ if TYPE_CHECKING:
     from datetime import datetime, timedelta
 
     from actors.kube.api import Operation
-    from actors.messages.internal import (
-        AdoptPod,
-        ConfirmPod,
-        DeleteClaim,
-        DeletePod,
-        DeletePods,
-        GracePeriods,
-        LabelPod,
-        ListClaims,
-    )
     from actors.runtime import Moment
 
 __all__ = [
@@ -173,7 +163,7 @@ class Request:
         """Report the final answer to its sender."""
 
 
-def delete(message: DeletePod) -> Request:
+def delete(message: internal.DeletePod) -> Request:
     """DELETE one pod. "Not found" and a failed precondition are as good as success: the next snapshot decides."""
     call, uid = kube.Delete(message.name, message.options), message.options.uid
     goes_first = message.goes_first
@@ -182,14 +172,14 @@ def delete(message: DeletePod) -> Request:
     )
 
 
-def label(message: LabelPod) -> Request:
+def label(message: internal.LabelPod) -> Request:
     """PATCH labels and annotations of one pod, with its UID as precondition."""
     changes = {"labels": dict(message.labels), "annotations": dict(message.annotations)}
     key = [frozenset(change.items()) for change in changes.values()]
     return _patch("label", message, {name: change for name, change in changes.items() if change}, key)
 
 
-def adopt(message: AdoptPod) -> Request:
+def adopt(message: internal.AdoptPod) -> Request:
     """PATCH the owners of one pod, with its UID as precondition.
 
     The patch replaces the whole list: the API refuses two owners that are controllers, and the old one is gone. A pod
@@ -201,7 +191,9 @@ def adopt(message: AdoptPod) -> Request:
     return request
 
 
-def _patch(kind: str, message: LabelPod | AdoptPod, changes: dict[str, Any], key: Sequence[object]) -> Request:
+def _patch(
+    kind: str, message: internal.LabelPod | internal.AdoptPod, changes: dict[str, Any], key: Sequence[object]
+) -> Request:
     name, uid = message.name, message.uid
     call = kube.Patch(name, {"metadata": {"uid": uid, **changes}})
     return Request(kind, name, (kind, name, uid, *key), call, uid, message.observed_at, repeated=True)
@@ -213,7 +205,7 @@ class BulkDelete(Request):
     Many ids take several calls, one after the other, whether they fail or not.
     """
 
-    def __init__(self, message: DeletePods, app_id: str) -> None:
+    def __init__(self, message: internal.DeletePods, app_id: str) -> None:
         everyone = fleet_selector(app_id, active_only=not message.include_inactive)
         selectors = _selectors(everyone, message.executor_ids)
         self._message = message
@@ -240,10 +232,10 @@ class BulkDelete(Request):
     def report(self, answer: object) -> None:  # noqa: ARG002 - an earlier call may have failed
         """Report the last error, if any call failed."""
         if self._message.reply_to is not None:
-            self._message.reply_to.tell(PodsDeleted(self._message.executor_ids, self._error))
+            self._message.reply_to.tell(internal.PodsDeleted(self._message.executor_ids, self._error))
 
 
-def _bulk_deletes(selector: str, graces: GracePeriods) -> Iterator[kube.DeleteCollection]:
+def _bulk_deletes(selector: str, graces: internal.GracePeriods) -> Iterator[kube.DeleteCollection]:
     """Yield the calls that delete what the selector matches, one for each grace period: it is that of a whole call."""
     profiles: dict[timedelta | None, list[str]] = {}
     for profile, grace in sorted(graces.named.items()):
@@ -266,33 +258,33 @@ def _selectors(everyone: str, executor_ids: frozenset[int] | None) -> list[str]:
 class ClaimList(Request):
     """LIST the fleet's PersistentVolumeClaims."""
 
-    def __init__(self, message: ListClaims, app_id: str) -> None:
+    def __init__(self, message: internal.ListClaims, app_id: str) -> None:
         self._reply_to = message.reply_to
         selector = f"{APP_ID_LABEL}={app_id},{ROLE_LABEL}={ROLE_EXECUTOR}"
         super().__init__("list claims", selector, message, kube.ListObjects(CLAIMS, selector))
 
     def report(self, answer: object) -> None:
         """Report the claims, or the error."""
-        self._reply_to.tell(ClaimsListed(answer if isinstance(answer, ApiError) else tuple(answer)))  # type: ignore[arg-type]  # a LIST's answer
+        self._reply_to.tell(internal.ClaimsListed(answer if isinstance(answer, ApiError) else tuple(answer)))  # type: ignore[arg-type]  # a LIST's answer
 
 
 class ClaimDelete(Request):
     """DELETE one PersistentVolumeClaim, with its UID as precondition."""
 
-    def __init__(self, message: DeleteClaim) -> None:
+    def __init__(self, message: internal.DeleteClaim) -> None:
         self._reply_to = message.reply_to
         call = kube.DeleteObject(CLAIMS, message.name, message.uid)
         super().__init__("delete claim", message.name, message, call, message.uid)
 
     def report(self, answer: object) -> None:  # noqa: ARG002 - an error was logged
         """Report that the request has ended."""
-        self._reply_to.tell(ClaimDeleted(self.name))
+        self._reply_to.tell(internal.ClaimDeleted(self.name))
 
 
 class Confirm(Request):
     """GET one pod, to learn whether it is gone or was relabelled. Tried a few times only."""
 
-    def __init__(self, message: ConfirmPod) -> None:
+    def __init__(self, message: internal.ConfirmPod) -> None:
         self._message = message
         call = kube.Get(message.name)
         super().__init__("confirm", message.name, message, call, max_tries=CONFIRM_TRIES)
@@ -301,4 +293,4 @@ class Confirm(Request):
         """Report the pod if it still has the same UID; None if it is gone or cannot be read."""
         message = self._message
         pod = answer if isinstance(answer, Pod) and answer.uid == message.uid else None
-        message.reply_to.tell(PodConfirmed(message.executor_id, message.uid, pod))
+        message.reply_to.tell(internal.PodConfirmed(message.executor_id, message.uid, pod))
