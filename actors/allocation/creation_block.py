@@ -10,21 +10,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from actors.errors import (
-    Altered,
-    Ambiguous,
-    ApiError,
-    BadRequest,
-    Conflict,
-    Forbidden,
-    Invalid,
-    NotFound,
-    QuotaExceeded,
-    TooManyRequests,
-    Unauthorized,
-    Unavailable,
-    Untrusted,
-)
+from actors import errors
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -34,20 +20,20 @@ __all__ = ["CreationBlock"]
 _TERMINATING: Final = "because it is being terminated"
 """The NamespaceLifecycle admission plugin refuses pods with a 403 Forbidden that has this text."""
 
-_MEANINGS: Final[tuple[tuple[type[ApiError], str], ...]] = (
-    (QuotaExceeded, "the namespace has no room"),
-    (Forbidden, "the API server does not allow it"),
-    (Unauthorized, "the API server does not accept our credential"),
-    (NotFound, "the namespace does not exist"),
-    (Invalid, "the manifest is invalid"),
-    (BadRequest, "the request is refused"),
-    (Altered, "the cluster makes other pods than are requested"),
-    (TooManyRequests, "the API server throttles our requests"),
-    (Conflict, "the namespace's quota is being changed concurrently"),
-    (Untrusted, "a certificate is not trusted"),
-    (Ambiguous, "the API server does not answer, but pods may have been created"),
-    (Unavailable, "the API server is not available"),
-    (ApiError, "the API server refuses it"),
+_MEANINGS: Final[tuple[tuple[type[errors.ApiError], str], ...]] = (
+    (errors.QuotaExceeded, "the namespace has no room"),
+    (errors.Forbidden, "the API server does not allow it"),
+    (errors.Unauthorized, "the API server does not accept our credential"),
+    (errors.NotFound, "the namespace does not exist"),
+    (errors.Invalid, "the manifest is invalid"),
+    (errors.BadRequest, "the request is refused"),
+    (errors.Altered, "the cluster makes other pods than are requested"),
+    (errors.TooManyRequests, "the API server throttles our requests"),
+    (errors.Conflict, "the namespace's quota is being changed concurrently"),
+    (errors.Untrusted, "a certificate is not trusted"),
+    (errors.Ambiguous, "the API server does not answer, but pods may have been created"),
+    (errors.Unavailable, "the API server is not available"),
+    (errors.ApiError, "the API server refuses it"),
 )
 """What an error means, by the first class that matches."""
 
@@ -65,18 +51,18 @@ class CreationBlock:
     since: datetime | None = field(default=None, compare=False)
 
     @classmethod
-    def of(cls, error: ApiError, retry_at: datetime | None = None) -> CreationBlock:
+    def of(cls, error: errors.ApiError, retry_at: datetime | None = None) -> CreationBlock:
         """Make the block of an error, after which the next try is sent at `retry_at`, if that is known.
 
         A namespace that is being deleted and one that is gone are the same block.
         """
         meaning = next(meaning for kind, meaning in _MEANINGS if isinstance(error, kind))
-        if isinstance(error, Forbidden) and _TERMINATING in error.message:
+        if isinstance(error, errors.Forbidden) and _TERMINATING in error.message:
             return cls("namespace", f"the namespace is being deleted: {error}")
-        if isinstance(error, NotFound):
+        if isinstance(error, errors.NotFound):
             return cls("namespace", f"{meaning}: {error}")
         name, (text, *_) = type(error).__name__, error.message.partition(", requested: ")
-        fields = ",".join(sorted({field for field, _ in error.causes})) if isinstance(error, Invalid) else ""
+        fields = ",".join(sorted({field for field, _ in error.causes})) if isinstance(error, errors.Invalid) else ""
         return cls(
             name,
             f"{meaning}: {error}{_next_try(error, retry_at)}",
@@ -88,7 +74,7 @@ class CreationBlock:
         return other is not None and (self.cause, self.identity) == (other.cause, other.identity)
 
 
-def _next_try(error: ApiError, retry_at: datetime | None) -> str:
+def _next_try(error: errors.ApiError, retry_at: datetime | None) -> str:
     """Say until when creation waits, and on whose word."""
     if retry_at is None:
         return ""
