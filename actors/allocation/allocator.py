@@ -1,8 +1,8 @@
-"""The Allocator keeps each profile at its target: it requests missing executors and deletes excess ones.
+"""The actor: compares the target with the newest snapshot and the requested executors, round by round.
 
-It is level-triggered: each round compares the target with the newest snapshot and the requested executors. It never
-blocks: the RequestPool sends the POSTs, and their answers come back as messages. It neither creates nor deletes before
-it has a target, the ledger, and a full sync requested after its own start, nor while the snapshot is stale.
+It never blocks: the RequestPool sends the POSTs, and their answers come back as messages. It neither creates nor
+deletes before it has a target, the ledger, and a full sync requested after its own start, nor while the snapshot is
+stale.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""LeaseKeeper: holds the application's lease, so that only one of two drivers with the same `app_id` writes.
+"""The actor: acquires the lease, and renews it every third of its duration.
 
-It acquires the lease, renews it every third of its duration, and notifies the Backend when it is ours and when it is
-not, or may not be. It stops no actor: the Backend does. It is the only writer of the lease and writes nothing else. It
-also records allocated executor ids in the lease at once; nothing waits for that.
+It is the only writer of the lease and writes nothing else. It also records allocated executor ids in the lease at once;
+nothing waits for that.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""LifecycleManager: reports the state and the end of each executor to the Backend.
+"""The actor: looks at what changed and ended in a batch, and on a full sync also at executors without a pod.
 
-It looks at what changed and ended in a batch, and on a full sync also at executors without a pod. The end of each pod
-UID is reported once. It never creates pods, and never decides how many executors there should be.
+The end of each pod UID is reported once.
 """
 
 from __future__ import annotations

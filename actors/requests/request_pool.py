@@ -1,9 +1,8 @@
-"""RequestPool: the only actor that writes to the API.
+"""The actor: takes requests, and answers each once, with what the `Dispatcher` makes of it.
 
-Other actors tell it which pods to create or delete, and receive one final, classified answer. The `Dispatcher` sends,
-paces and retries. A create is repeated under the same name until its answer is definitive: a lost answer must never
-become a second pod, or an unknown one. The pool outlives the Allocator, whose restarts it survives through
-epochs. Requests that end with the pool itself are reported as lost by its next incarnation.
+A create is repeated under the same name until its answer is definitive: a lost answer must never become a second pod,
+or an unknown one. The pool outlives the Allocator, whose restarts it survives through epochs. Requests that end with
+the pool itself are reported as lost by its next incarnation.
 """
 
 from __future__ import annotations

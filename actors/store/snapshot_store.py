@@ -1,8 +1,7 @@
-"""SnapshotStore: keeps the current snapshot, merges what the sources observe, and sends batches to subscribers.
+"""The actor: decides when each subscriber gets its next batch.
 
-The store decouples observing the cluster from acting on it: sources send every event, subscribers get the newest
-snapshot and all changes since their last batch. `actors.store.merge` has the merge rules, which are pure; this actor
-only decides when a batch is sent. It never calls the API and never decides what happens to a pod.
+Sources send every event, subscribers get the newest snapshot and all changes since their last batch.
+`actors.store.merge` has the merge rules, which are pure.
 """
 
 from __future__ import annotations
