@@ -10,14 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from actors.kube.api import DeleteOptions
-from actors.messages.internal import (
-    NO_PAUSE,
-    NOT_DESIRED,
-    DeletePod,
-    ExecutorsAbandoned,
-    ExecutorsScaledDown,
-    WithdrawPods,
-)
+from actors.messages import internal
 from actors.text import get_logger
 
 if TYPE_CHECKING:
@@ -74,7 +67,7 @@ class Deleter:
 
     def abandon_lost(self) -> None:
         """Abandon lost executors that the driver has killed or decommissioned."""
-        self.abandon_and_delete(self.tracker.lost_and_being_ended(), NOT_DESIRED)
+        self.abandon_and_delete(self.tracker.lost_and_being_ended(), internal.NOT_DESIRED)
 
     def delete_excess(self, missing: Mapping[str, int], snapshot: PodsSnapshot, *, stale: bool) -> None:
         """Delete excess executors, except those that are being ended. If stale, only withdraw unanswered requests."""
@@ -91,7 +84,7 @@ class Deleter:
         for executor_id in ids:
             self.tracker.abandon(executor_id, self.clock.monotonic())
         if ids:
-            self._tell(ExecutorsAbandoned(ids, why, created))
+            self._tell(internal.ExecutorsAbandoned(ids, why, created))
 
     def abandon_and_delete(self, executor_ids: tuple[int, ...], why: str) -> None:
         """Abandon executors, and delete the pods that may exist."""
@@ -100,28 +93,28 @@ class Deleter:
         for name, each in pods:
             uid = each.pod.uid if each.pod is not None else None
             options = DeleteOptions(uid=uid, grace=self._grace(each.profile))
-            self.pool.tell(DeletePod(name, options, goes_first=True))
+            self.pool.tell(internal.DeletePod(name, options, goes_first=True))
 
     def delete_withdrawn(self, executor_id: int, pod: Pod) -> None:
         """Delete a pod that was created though its request was withdrawn, unless the executor has registered."""
         if executor_id not in self.tracker.registered:
-            self._tell(ExecutorsScaledDown({executor_id: pod.uid}))
+            self._tell(internal.ExecutorsScaledDown({executor_id: pod.uid}))
             self.starts.scaled_down(pod.uid)
-            self.pool.tell(DeletePod(pod.name, DeleteOptions(uid=pod.uid, grace=self._grace(pod.profile))))
+            self.pool.tell(internal.DeletePod(pod.name, DeleteOptions(uid=pod.uid, grace=self._grace(pod.profile))))
 
-    def _tell(self, message: ExecutorsAbandoned | ExecutorsScaledDown) -> None:
+    def _tell(self, message: internal.ExecutorsAbandoned | internal.ExecutorsScaledDown) -> None:
         """Tell the Backend, for the ledger, and LifecycleManager, before the pod can end: its end is our doing."""
         for address in (self.backend, self.lifecycle):
             address.tell(message)
 
     def _grace(self, profile: str) -> timedelta | None:
-        return NO_PAUSE if profile in self.draining else None
+        return internal.NO_PAUSE if profile in self.draining else None
 
     def _withdraw(self, profile: str, excess: int) -> int:
         """Withdraw unanswered requests. Repeated in each round: an in-flight one may be queued again."""
         ids = self.tracker.unanswered(profile)[:excess]
         if ids:
-            self.pool.tell(WithdrawPods(frozenset(ids)))
+            self.pool.tell(internal.WithdrawPods(frozenset(ids)))
         return len(ids)
 
     def _delete_pods(self, profile: str, excess: int, snapshot: PodsSnapshot) -> None:
@@ -130,9 +123,11 @@ class Deleter:
             logger.info(
                 "excess executors deleted: profile=%s requested=%d pending=%d", profile, len(requested), len(pending)
             )
-        self.abandon_and_delete(requested, NOT_DESIRED)
+        self.abandon_and_delete(requested, internal.NOT_DESIRED)
         if pending:
-            self._tell(ExecutorsScaledDown({executor_id: state.pod.uid for executor_id, state in pending.items()}))
+            self._tell(
+                internal.ExecutorsScaledDown({executor_id: state.pod.uid for executor_id, state in pending.items()})
+            )
         for state in pending.values():
             self.starts.scaled_down(state.pod.uid)
             self._delete(state, snapshot)
@@ -140,4 +135,4 @@ class Deleter:
     def _delete(self, state: PodState, snapshot: PodsSnapshot) -> None:
         """Delete a pod in the observed version: it survives if it has started meanwhile."""
         options = DeleteOptions(uid=state.pod.uid, resource_version=state.pod.resource_version)
-        self.pool.tell(DeletePod(state.pod.name, options, snapshot.full_sync_at))
+        self.pool.tell(internal.DeletePod(state.pod.name, options, snapshot.full_sync_at))

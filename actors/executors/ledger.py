@@ -7,12 +7,12 @@ end is reported exactly once, whatever restarts: only an end that is not recorde
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 import msgspec
-from immutables import Map
 from msgspec import structs
 
 from actors.messages import ExecutorPending, ExecutorRemoved, ExecutorRunning, ExecutorTerminating
@@ -26,7 +26,7 @@ from actors.runtime import elapsed
 from actors.text import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
     from datetime import datetime
 
     from actors.messages import Suspected, ToDriver
@@ -54,7 +54,7 @@ class Ledger(msgspec.Struct, frozen=True):
     """The last id that this driver requested. Higher ones are another driver's, which held the lease in between."""
     created: int = 0
     """Pods that this driver requested, without those that the API refused to create."""
-    registered_now: Map[str, int] = msgspec.field(default_factory=Map)
+    registered_now: Mapping[str, int] = msgspec.field(default_factory=dict)
     """How many of each profile are registered, counted as entries change: no question iterates over the ledger."""
 
     def requested(
@@ -316,7 +316,7 @@ class Ledger(msgspec.Struct, frozen=True):
         more = entry.is_registered - (before is not None and before.is_registered)
         counts = self.registered_now
         if more:
-            counts = counts.set(entry.profile, counts.get(entry.profile, 0) + more)
+            counts = {**counts, entry.profile: counts.get(entry.profile, 0) + more}
         entries = self.entries.with_changes({entry.executor_id: entry})
         return structs.replace(self, entries=entries, next_id=next_id, registered_now=counts)
 

@@ -22,83 +22,13 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from actors.kube.api import (
-    CLAIMS,
-    EVENTS,
-    LEASES,
-    NAMESPACES,
-    PODS,
-    Call,
-    Create,
-    CreateObject,
-    Delete,
-    DeleteCollection,
-    DeleteObject,
-    DeleteOptions,
-    Get,
-    GetObject,
-    List,
-    ListObjects,
-    ListPage,
-    Manifest,
-    ObjectPage,
-    Operation,
-    Patch,
-    PatchObject,
-    PodApi,
-    PodPage,
-    Reply,
-    Request,
-    Resource,
-    ReviewAccess,
-    Watch,
-    WatchEnded,
-    WatchEvents,
-    WatchSink,
-)
-from actors.kube.http.bounds import AnswerBounds
+from actors.kube.api import *
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from actors.kube.http.bounds import AnswerBounds
     from actors.kube.http.pod_api import HttpPodApi
-
-__all__ = [
-    "CLAIMS",
-    "EVENTS",
-    "LEASES",
-    "NAMESPACES",
-    "PODS",
-    "AnswerBounds",
-    "Call",
-    "Create",
-    "CreateObject",
-    "Delete",
-    "DeleteCollection",
-    "DeleteObject",
-    "DeleteOptions",
-    "Get",
-    "GetObject",
-    "List",
-    "ListObjects",
-    "ListPage",
-    "Manifest",
-    "ObjectPage",
-    "Operation",
-    "Patch",
-    "PatchObject",
-    "PodApi",
-    "PodPage",
-    "Reply",
-    "Request",
-    "Resource",
-    "ReviewAccess",
-    "Watch",
-    "WatchEnded",
-    "WatchEvents",
-    "WatchSink",
-    "connect",
-]
 
 
 def connect(

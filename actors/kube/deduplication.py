@@ -34,9 +34,9 @@ from actors.pods.pod import (
     PodSpec,
     PodStatus,
     Time,
-    ends,
     is_telling,
 )
+from actors.pods.state import is_urgent
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -66,8 +66,6 @@ class PodHeader(msgspec.Struct, frozen=True, gc=False):
     metadata: _Metadata = _Metadata()
     status: _Status | None = None
 
-
-_FINAL_PHASES: Final = frozenset({"Failed", "Succeeded"})
 
 _NO_POD: Final = Pod()
 
@@ -118,8 +116,8 @@ class Watched(NamedTuple):
     """The events that change something."""
 
     events: list[PodEvent]
-    ends_some: bool
-    """A pod ends, or begins to, that was not known to have ended."""
+    urgent: bool
+    """One of them is, see `is_urgent`."""
 
 
 class Kept(NamedTuple):
@@ -207,8 +205,8 @@ class PodDeduplicator:
         self._parts = SharedParts()
         self._pods: dict[str, _Known] = {}
         """The pods observed since the last LIST began, by UID."""
-        self._ends_some = False
-        """Of the events that are being handled."""
+        self._urgent = False
+        """Whether one of the events that are being handled is."""
         self._before: dict[str, _Known] = {}
         """The pods observed only before that. The next LIST drops them: they are gone, unless it contains them."""
 
@@ -267,10 +265,10 @@ class PodDeduplicator:
         runs, each version counts, because an excess pod is deleted only at its known version.
         """
         with self._lock:
-            self._ends_some = False
+            self._urgent = False
             self._parts.make_room()
             changes = [change for event in events if (change := self._change(event, connection, made_of)) is not None]
-            return Watched(changes, self._ends_some)
+            return Watched(changes, self._urgent)
 
     def _change(self, event: ApiEvent, connection: Connection, made_of: MadeContainerOf) -> PodEvent | None:
         """Return the event, None for a no-op one."""
@@ -282,27 +280,25 @@ class PodDeduplicator:
             phase, ip, start_time = told.phase, told.pod_ip or None, told.start_time
         _tidy(metadata)
         known = self._pods.get(metadata.uid) or self._taken_over(metadata.uid)
-        before = None if known is None else known.status
-        ends = kind == "DELETED" or metadata.deletion_timestamp is not None or phase in _FINAL_PHASES
+        last = None if known is None else known.pod
         if known is None or not _is_framed(found, known.frame):
             pod = self._shared(found.with_status(status), known, found, made_of)
             if kind != "DELETED":
                 self._remember(pod, connection)
         else:
-            pod = last = known.pod
+            pod, before = known.pod, known.status
             status = before if status == before else self._parts.status(status)
-            ip = last.ip if ip == last.ip else ip
-            start_time = last.start_time if start_time == last.start_time else start_time
-            is_same = status is before and ip is last.ip and start_time is last.start_time
+            ip = pod.ip if ip == pod.ip else ip
+            start_time = pod.start_time if start_time == pod.start_time else start_time
+            is_same = status is before and ip is pod.ip and start_time is pod.start_time
             follows = known.origin is connection or known.origin == connection.since
             if is_same and follows and phase == "Running" and kind != "DELETED":
                 known.version, known.origin = version, connection
                 return None
-            if not is_same or version != last.resource_version:
-                pod = Pod(last.metadata, last.spec, status, version, ip, start_time, last.named_id, last.made_container)
+            if not is_same or version != pod.resource_version:
+                pod = Pod(pod.metadata, pod.spec, status, version, ip, start_time, pod.named_id, pod.made_container)
             known.pod, known.status, known.version, known.origin = pod, pod.status, version, connection
-        if (ends and not _is_over(before)) or (status is not before and _ends_one(status) and not _ends_one(before)):
-            self._ends_some = True
+        self._urgent = self._urgent or is_urgent(last, pod, deleted=kind == "DELETED")
         if kind == "DELETED" or not version:  # its last event, or one that cannot be identified
             self._pods.pop(metadata.uid, None)
         return PodEvent(kind, pod)
@@ -396,17 +392,6 @@ def _is_framed(pod: ApiPod, frame: _Frame) -> bool:
         and metadata.deletion_grace_period_seconds == frame.deletion_grace_period_seconds
         and metadata.finalizers == frame.finalizers
     )
-
-
-def _is_over(status: PodStatus | None) -> bool:
-    return status is not None and status.phase in _FINAL_PHASES
-
-
-def _ends_one(status: PodStatus | None) -> bool:
-    """Whether one of several containers has ended: the phase does not say so while another one runs."""
-    if status is None or not (statuses := status.container_statuses):
-        return False
-    return (len(statuses) > 1 or bool(status.init_container_statuses)) and bool(ends(statuses))
 
 
 def _tidied(found: ApiPod) -> Pod:

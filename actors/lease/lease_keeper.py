@@ -1,8 +1,7 @@
-"""LeaseKeeper: holds the application's lease, so that only one of two drivers with the same `app_id` writes.
+"""The actor: acquires the lease, and renews it every third of its duration.
 
-It acquires the lease, renews it every third of its duration, and notifies the Backend when it is ours and when it is
-not, or may not be. It stops no actor: the Backend does. It is the only writer of the lease and writes nothing else. It
-also records allocated executor ids in the lease at once; nothing waits for that.
+It is the only writer of the lease and writes nothing else. It also records allocated executor ids in the lease at once;
+nothing waits for that.
 """
 
 from __future__ import annotations
@@ -13,31 +12,13 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar, assert_never
 
-from actors import kube
-from actors.errors import (
-    AlreadyExists,
-    ApiError,
-    Conflict,
-    Forbidden,
-    NotFound,
-    Refused,
-    TooManyRequests,
-    Unavailable,
-)
+from actors import errors, kube
 from actors.kube.api import LEASES, Call, Manifest, PodApi
 from actors.kube.retries import Patience, requested_wait
 from actors.lease.marks import NO_MARKS, Marks, has_pod_ended
 from actors.lease.process_mark import has_ended
 from actors.lease.record import Lease, Take, Wait, decide, first_lease, lease_name, read, released, taken
-from actors.messages.internal import (
-    IdsAllocated,
-    KeepLease,
-    LeaseHeld,
-    LeaseNotHeld,
-    LeaseReleased,
-    ReleaseLease,
-    ToLeaseKeeper,
-)
+from actors.messages import internal
 from actors.pods.pod import APP_ID_LABEL, MANAGED_BY_LABEL, Pod
 from actors.runtime import Actor, Address, Context, elapsed, later
 from actors.text import get_logger, one_line
@@ -75,14 +56,14 @@ _LONGEST_HOLDER: Final = 300
 class _Read:
     """The answer to a GET."""
 
-    answer: Manifest | ApiError
+    answer: Manifest | errors.ApiError
 
 
 @dataclass(frozen=True, slots=True)
 class _Created:
     """The answer to a POST."""
 
-    answer: Manifest | ApiError
+    answer: Manifest | errors.ApiError
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +72,7 @@ class _Written:
 
     sent_at: Moment
     last_id: int
-    answer: Manifest | ApiError
+    answer: Manifest | errors.ApiError
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +81,7 @@ class _HolderRead:
 
     lease: Lease
     uid: str
-    answer: Pod | ApiError
+    answer: Pod | errors.ApiError
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +99,7 @@ class _Released:
     """The answer to the release."""
 
     reply_to: Address
-    answer: Manifest | ApiError
+    answer: Manifest | errors.ApiError
 
 
 _Answer: TypeAlias = _Read | _HolderRead | _Created | _Written | _Released
@@ -171,7 +152,7 @@ class LeaseKeeper(Actor):
         """The holder has written the lease since we first read it."""
         self._ended: str | None = None
         """A holder that was found to have ended."""
-        self._error: ApiError | None = None
+        self._error: errors.ApiError | None = None
         """The last error, None after a success."""
         self._patience = Patience()
         """With a missing right, renewed by each write that succeeds."""
@@ -180,15 +161,15 @@ class LeaseKeeper(Actor):
         """The call in flight."""
         self.at_end(self._cancel)
 
-    def receive(self, message: ToLeaseKeeper | _GetDue | _Expired | _Answer) -> object:
+    def receive(self, message: internal.ToLeaseKeeper | _GetDue | _Expired | _Answer) -> object:
         """Handle one message."""
         match message:
-            case KeepLease():
+            case internal.KeepLease():
                 self._start()
-            case IdsAllocated(last_id, targets):
+            case internal.IdsAllocated(last_id, targets):
                 self._targets = targets
                 self._ids_allocated(last_id)
-            case ReleaseLease(reply_to):
+            case internal.ReleaseLease(reply_to):
                 self._begin_release(reply_to)
             case _GetDue():
                 self._get()
@@ -219,18 +200,18 @@ class LeaseKeeper(Actor):
 
     def _start(self) -> None:
         if self._started:
-            raise Refused("Cannot start to keep the lease twice.")
+            raise errors.Refused("Cannot start to keep the lease twice.")
         self._started = True
         self.timers.start(
             "expiry", self._duration * RENEW_DEADLINE, _Expired()
         )  # report an error after that time at the latest
         self._get()
 
-    def _send(self, request: kube.Request[T], answered: Callable[[T | ApiError], object]) -> None:
+    def _send(self, request: kube.Request[T], answered: Callable[[T | errors.ApiError], object]) -> None:
         myself = self.myself
         self._call = self._api.send(request, lambda answer: myself.tell(answered(answer)))
 
-    def _received(self, answer: Manifest | ApiError, *, written: bool = False) -> Lease | None:
+    def _received(self, answer: Manifest | errors.ApiError, *, written: bool = False) -> Lease | None:
         """Return the lease in an answer; None if it is an error, or if the lease is to be released."""
         self._call = None
         lease = self._understood(answer, written=written)
@@ -238,22 +219,24 @@ class LeaseKeeper(Actor):
             self._last = lease
         if self._release_to is not None:
             self._release(self._release_to)
-        elif isinstance(lease, ApiError):
+        elif isinstance(lease, errors.ApiError):
             self._failed(lease, written=written)
         else:
             return lease
         return None
 
-    def _understood(self, answer: Manifest | ApiError, *, written: bool) -> Lease | ApiError:
+    def _understood(self, answer: Manifest | errors.ApiError, *, written: bool) -> Lease | errors.ApiError:
         """Return the lease in an answer, or the error. One that we wrote must be ours, as admission may change it."""
-        if isinstance(answer, ApiError):
+        if isinstance(answer, errors.ApiError):
             return answer
         try:
             lease = read(answer, self._duration)
-        except ApiError as error:
+        except errors.ApiError as error:
             return error
         if written and lease.holder != self._identity:
-            return ApiError(f"it was written, but the server says that {_quoted(lease.holder)} holds it", status=200)
+            return errors.ApiError(
+                f"it was written, but the server says that {_quoted(lease.holder)} holds it", status=200
+            )
         return lease
 
     # ── looking and taking ──────────────────────────────────────────────────────────────────────────────────────
@@ -261,8 +244,8 @@ class LeaseKeeper(Actor):
     def _get(self) -> None:
         self._send(kube.GetObject(LEASES, self._name), _Read)
 
-    def _read(self, answer: Manifest | ApiError) -> None:
-        if isinstance(answer, NotFound) and self._release_to is None:
+    def _read(self, answer: Manifest | errors.ApiError) -> None:
+        if isinstance(answer, errors.NotFound) and self._release_to is None:
             self._call, self._has_read = None, True
             self._create()
         elif (lease := self._received(answer)) is not None:
@@ -339,7 +322,7 @@ class LeaseKeeper(Actor):
         )
         self._send(kube.CreateObject(LEASES, lease), _Created)
 
-    def _created(self, answer: Manifest | ApiError) -> None:
+    def _created(self, answer: Manifest | errors.ApiError) -> None:
         """Renew the new lease before we rely on it: we may lack the right to renew."""
         if (lease := self._received(answer, written=True)) is not None:
             self._take(lease)
@@ -391,7 +374,7 @@ class LeaseKeeper(Actor):
         if self._held is not True:
             logger.info("lease acquired: lease=%s identity=%s", self._name, self._identity)
         self._held, self._reported = True, set()
-        self._backend.tell(LeaseHeld(until, last_id))
+        self._backend.tell(internal.LeaseHeld(until, last_id))
 
     def _expired(self) -> None:
         if self._held is not False:
@@ -400,19 +383,19 @@ class LeaseKeeper(Actor):
             problem = "was not renewed in time, another driver may hold it" if lost else "cannot be read or acquired"
             self._not_held(f"it {problem}: {cause}")
 
-    def _failed(self, error: ApiError, *, written: bool) -> None:
+    def _failed(self, error: errors.ApiError, *, written: bool) -> None:
         """Read again: another driver was faster, the API does not answer, or it refuses.
 
         A refusal is reported once a class: its words may differ each time. A missing right is reported once that has
         lasted: until then a lease that we hold is ours.
         """
         self._error = error
-        if isinstance(error, Forbidden):
+        if isinstance(error, errors.Forbidden):
             if self._patience.ends(self.clock.monotonic()):
                 self._not_held(f"it may not be read or written: {error}", refusal=type(error), forbidden=True)
-        elif not isinstance(error, Conflict | AlreadyExists):
+        elif not isinstance(error, errors.Conflict | errors.AlreadyExists):
             logger.debug("reading or writing the lease failed, retrying: lease=%s error=%s", self._name, error)
-            passes = isinstance(error, Unavailable | TooManyRequests)
+            passes = isinstance(error, errors.Unavailable | errors.TooManyRequests)
             if written and self._held is not True and not (passes and self._held is None):
                 holder = "" if self._last is None else self._last.holder
                 held = f"is held by {_quoted(holder)}, and " if holder else ""
@@ -424,7 +407,12 @@ class LeaseKeeper(Actor):
         self.timers.start("get", self.entropy.jittered(min(delay, self._duration / 3), RETRY_JITTER), _GetDue())
 
     def _not_held(
-        self, reason: str, *, refusal: type[ApiError] | None = None, holder: str | None = None, forbidden: bool = False
+        self,
+        reason: str,
+        *,
+        refusal: type[errors.ApiError] | None = None,
+        holder: str | None = None,
+        forbidden: bool = False,
     ) -> None:
         """Report the reason, unless it was the last to be reported, or a refusal of this class was among the last."""
         kind = refusal or reason
@@ -434,7 +422,7 @@ class LeaseKeeper(Actor):
             self._reported = {kind} if refusal is None else {*self._reported, kind}
             is_alive = holder is not None and self._holder_is_alive
             self._backend.tell(
-                LeaseNotHeld(f"the lease {self._name} is not ours: {reason}", holder, is_alive, forbidden)
+                internal.LeaseNotHeld(f"the lease {self._name} is not ours: {reason}", holder, is_alive, forbidden)
             )
 
     # ── releasing ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -449,16 +437,16 @@ class LeaseKeeper(Actor):
 
     def _release(self, reply_to: Address) -> None:
         if self._held is not True:
-            reply_to.tell(LeaseReleased())
+            reply_to.tell(internal.LeaseReleased())
             return
         assert self._last is not None
         patch = released(self._last, self.clock.now(), last_id=self._last_id)
         self._send(kube.PatchObject(LEASES, self._name, patch), partial(_Released, reply_to))
 
-    def _released(self, reply_to: Address, answer: Manifest | ApiError) -> None:
-        if isinstance(answer, ApiError):
+    def _released(self, reply_to: Address, answer: Manifest | errors.ApiError) -> None:
+        if isinstance(answer, errors.ApiError):
             logger.info("lease not released, it expires by itself: lease=%s error=%s", self._name, answer)
-        reply_to.tell(LeaseReleased())
+        reply_to.tell(internal.LeaseReleased())
 
 
 def _quoted(holder: str) -> str:

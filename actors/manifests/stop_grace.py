@@ -9,8 +9,6 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from immutables import Map
-
 from actors.manifests.pod_template import patched
 from actors.messages.internal import NO_PAUSE, GracePeriods
 from actors.pods.pod import DEFAULT_PROFILE
@@ -30,7 +28,7 @@ def stop_graces(settings: Settings) -> GracePeriods:
 
     The templates of the settings must have passed `check_template`.
     """
-    named = Map({name: _stop_grace(settings, name) for name in settings.profile_names})
+    named = {name: _stop_grace(settings, name) for name in settings.profile_names}
     return GracePeriods(named, named[DEFAULT_PROFILE])
 
 

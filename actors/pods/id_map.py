@@ -1,16 +1,17 @@
 """`IdMap`: an immutable map by executor id. Its next version shares all with it but what changed.
 
-Executor ids are allocated in order, so those of a fleet lie close together: neighbours share a row. A row is a tuple,
-which the garbage collector stops to track if its values need none. So it does not go through the pods of a large fleet,
-which would take it longer than anything else does.
+Executor ids are allocated in order, so those of a fleet lie close together: neighbours share a row, and neighbouring
+rows a block. A change copies one row, one block and the dict of the blocks, of which a fleet of 50,000 pods has some
+fifty: no more than a step of a hash trie, which Python has none of, and whoever reads finds its value sooner.
+
+Rows and blocks are tuples, which the garbage collector stops to track if their values need none. So it does not go
+through the pods of a large fleet, which would take it longer than anything else does.
 """
 
 from __future__ import annotations
 
 from collections.abc import ItemsView, Iterator, Mapping, ValuesView
 from typing import Any, Final, Generic, TypeAlias, TypeVar, final, overload
-
-from immutables import Map
 
 __all__ = ["IdMap", "IdMapEdit"]
 
@@ -20,41 +21,46 @@ D = TypeVar("D")
 _BITS: Final = 5
 
 _WIDTH: Final = 1 << _BITS
-"""Ids of a row. A change copies a whole row, and each row takes some room of its own: as many as a node of `Map`."""
+"""Ids of a row, and rows of a block. A change copies a whole row and block, and each takes some room of its own."""
 
 _LOW: Final = _WIDTH - 1
 
-_Rows: TypeAlias = Map[int, tuple[V | None, ...]]
-"""The rows by the upper bits of their ids. No row is empty."""
+_Row: TypeAlias = tuple[V | None, ...]
 
-_EMPTY: Final = (None,) * _WIDTH
-"""Stands for a row that is not there."""
+_Blocks: TypeAlias = Mapping[int, tuple[_Row[V], ...]]
+"""The blocks by the upper bits of their ids. No block is empty."""
+
+_NO_VALUES: Final = (None,) * _WIDTH
+"""The empty row: each is this object."""
+
+_NO_ROWS: Final = (_NO_VALUES,) * _WIDTH
+"""Stands for a block that is not there."""
 
 
 @final
 class IdMap(Mapping[int, V]):
     """Values by executor id, iterated by id. No value is None."""
 
-    __slots__ = ("_rows", "_size")
-
-    _rows: _Rows[V]
-    _size: int
+    __slots__ = ("_blocks", "_size")
 
     def __init__(self, values: Mapping[int, V] | None = None) -> None:
-        edit: IdMapEdit[V] = IdMapEdit(Map(), 0)
-        edit.update(values or {})
-        self._rows, self._size = edit.finish()
+        self._blocks: _Blocks[V] = {}
+        self._size = 0
+        if values:
+            edit = self.edit()
+            edit.update(values)
+            self._blocks, self._size = edit.finish()
 
     def edit(self) -> IdMapEdit[V]:
         """Return an edit that begins with this version."""
-        return IdMapEdit(self._rows, self._size)
+        return IdMapEdit(self._blocks, self._size)
 
     def after(self, edit: IdMapEdit[V]) -> IdMap[V]:
         """Return the version that an edit of this one makes, this one if it changed nothing. The edit is used up."""
         if not edit.changed:
             return self
         made: IdMap[V] = IdMap()
-        made._rows, made._size = edit.finish()
+        made._blocks, made._size = edit.finish()
         return made
 
     def with_changes(self, changes: Mapping[int, V | None]) -> IdMap[V]:
@@ -66,14 +72,17 @@ class IdMap(Mapping[int, V]):
     def changes_since(self, earlier: IdMap[V]) -> dict[int, V | None]:
         """Return the values that are other objects than in `earlier`, and None for each id that only that one has.
 
-        Rows that both share are not looked into.
+        Blocks and rows that both share are not looked into.
         """
         changes: dict[int, V | None] = {}
-        for number in {*self._rows, *earlier._rows}:
-            now, before = self._rows.get(number, _EMPTY), earlier._rows.get(number, _EMPTY)
-            if now is not before:
-                first = number << _BITS
-                changes |= {first + i: now[i] for i in range(_WIDTH) if now[i] is not before[i]}
+        for place in {*self._blocks, *earlier._blocks}:
+            rows, rows_before = self._blocks.get(place, _NO_ROWS), earlier._blocks.get(place, _NO_ROWS)
+            if rows is rows_before:
+                continue
+            for number, (now, before) in enumerate(zip(rows, rows_before, strict=True), place << _BITS):
+                if now is not before:
+                    first = number << _BITS
+                    changes |= {first + i: now[i] for i in range(_WIDTH) if now[i] is not before[i]}
         return changes
 
     @overload
@@ -85,10 +94,12 @@ class IdMap(Mapping[int, V]):
     def get(self, key: Any, default: V | D | None = None, /) -> V | D | None:
         """Return the value of an id, `default` if there is none. Whatever is no integer has none."""
         try:
-            row = self._rows.get(key >> _BITS)
+            block = self._blocks.get(key >> 2 * _BITS)
         except TypeError:
             return default
-        value = row[key & _LOW] if row is not None else None
+        if block is None:
+            return default
+        value = block[key >> _BITS & _LOW][key & _LOW]
         return default if value is None else value
 
     def __getitem__(self, key: int) -> V:
@@ -123,21 +134,23 @@ class IdMap(Mapping[int, V]):
 
     def pairs(self) -> Iterator[tuple[int, V]]:
         """Iterate over the pairs of id and value."""
-        rows = self._rows
-        for number in sorted(rows):
-            for executor_id, value in enumerate(rows[number], number << _BITS):
-                if value is not None:
-                    yield executor_id, value
+        blocks = self._blocks
+        for place in sorted(blocks):
+            for number, row in enumerate(blocks[place], place << _BITS):
+                if row is not _NO_VALUES:
+                    for executor_id, value in enumerate(row, number << _BITS):
+                        if value is not None:
+                            yield executor_id, value
 
 
 @final
 class IdMapEdit(Generic[V]):
     """Makes the next version of an `IdMap`: many changes, one new map."""
 
-    __slots__ = ("_copies", "_resized", "_rows", "_size")
+    __slots__ = ("_blocks", "_copies", "_resized", "_size")
 
-    def __init__(self, rows: _Rows[V], size: int) -> None:
-        self._rows = rows
+    def __init__(self, blocks: _Blocks[V], size: int) -> None:
+        self._blocks = blocks
         self._size = size
         self._copies: dict[int, list[V | None]] = {}
         """The rows that have changed."""
@@ -152,15 +165,18 @@ class IdMapEdit(Generic[V]):
     def get(self, executor_id: int) -> V | None:
         """Return the value so far, None if there is none."""
         number = executor_id >> _BITS
-        row = self._copies.get(number) or self._rows.get(number)
-        return row[executor_id & _LOW] if row is not None else None
+        row = self._copies.get(number)
+        if row is not None:
+            return row[executor_id & _LOW]
+        block = self._blocks.get(number >> _BITS)  # as `_row`, whose call costs half as much as all else
+        return None if block is None else block[number & _LOW][executor_id & _LOW]
 
     def put(self, executor_id: int, value: V | None) -> None:
         """Set a value, None to remove it."""
         number = executor_id >> _BITS
         copy = self._copies.get(number)
         if copy is None:
-            copy = self._copies[number] = list(self._rows.get(number, _EMPTY))
+            copy = self._copies[number] = list(self._row(number))
         place = executor_id & _LOW
         if value is None or copy[place] is None:
             self._resized.add(number)
@@ -171,17 +187,34 @@ class IdMapEdit(Generic[V]):
         for executor_id, value in values.items():
             self.put(executor_id, value)
 
-    def finish(self) -> tuple[_Rows[V], int]:
-        """Return the rows of the next version and how many values they have. The edit is used up."""
-        size, rows = self._size, self._rows.mutate()
+    def finish(self) -> tuple[_Blocks[V], int]:
+        """Return the blocks of the next version and how many values they have. The edit is used up."""
+        size, blocks = self._size, dict(self._blocks)
+        changed: dict[int, list[_Row[V]]] = {}
         for number, copy in self._copies.items():
-            rows[number] = tuple(copy)
+            place = number >> _BITS
+            block = changed.get(place)
+            if block is None:
+                block = changed[place] = list(blocks.get(place, _NO_ROWS))
+            block[number & _LOW] = tuple(copy)
+        emptied = set()
         for number in self._resized:
             free = self._copies[number].count(None)
-            size += self._rows.get(number, _EMPTY).count(None) - free
+            size += self._row(number).count(None) - free
             if free == _WIDTH:
-                del rows[number]
-        return rows.finish(), size
+                changed[number >> _BITS][number & _LOW] = _NO_VALUES
+                emptied.add(number >> _BITS)
+        for place, block in changed.items():
+            blocks[place] = tuple(block)
+        for place in emptied:
+            if all(row is _NO_VALUES for row in blocks[place]):
+                del blocks[place]
+        return blocks, size
+
+    def _row(self, number: int) -> _Row[V]:
+        """Return a row as the edit began with it."""
+        block = self._blocks.get(number >> _BITS)
+        return _NO_VALUES if block is None else block[number & _LOW]
 
 
 class _Items(ItemsView[int, V]):

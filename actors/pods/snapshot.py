@@ -1,22 +1,21 @@
 """`PodsSnapshot`: the executors and their pod states at one moment. Immutable, with shared structure.
 
-The next snapshot costs O(log n) per change. The number of executors by profile and state is kept with it, so that a
-round does not have to count the fleet.
+The next snapshot shares with it all but what changed. The number of executors by profile and state is kept with it, so
+that a round does not have to count the fleet.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, TypeAlias
-
-from immutables import Map
 
 from actors.pods.id_map import IdMap
 from actors.pods.state import PodState
 
 __all__ = ["Counts", "Ended", "PodsSnapshot", "SnapshotEdit"]
 
-Counts: TypeAlias = Map[tuple[str, type[PodState]], int]
+Counts: TypeAlias = Mapping[tuple[str, type[PodState]], int]
 """The number of executors by profile and state, without zeros."""
 
 
@@ -56,7 +55,7 @@ class PodsSnapshot:
         return frozenset(profile for profile, _ in self.counts)
 
 
-PodsSnapshot.EMPTY = PodsSnapshot(IdMap(), Map())
+PodsSnapshot.EMPTY = PodsSnapshot(IdMap(), {})
 
 
 class SnapshotEdit:
@@ -93,9 +92,9 @@ class SnapshotEdit:
     def finish(self, resource_version: str, full_sync_at: float | None) -> PodsSnapshot:
         """Return the next snapshot, and end the edit."""
         counts = self._before.counts
-        for key, change in self._counts.items():
-            number = counts.get(key, 0) + change
-            counts = counts.set(key, number) if number else (counts.delete(key) if key in counts else counts)
+        if self._counts:
+            changed = {key: counts.get(key, 0) + change for key, change in self._counts.items()}
+            counts = {key: number for key, number in {**counts, **changed}.items() if number}
         return PodsSnapshot(self._before.states.after(self._states), counts, resource_version, full_sync_at)
 
     def _count(self, state: PodState | None, change: int) -> None:

@@ -11,6 +11,7 @@ from actors.pods.pod import (
     Pod,
     PodStatus,
     TerminatedState,
+    claims_of,
     container_statuses,
     ends,
     executor_id,
@@ -29,9 +30,11 @@ __all__ = [
     "PodSucceeded",
     "PodTerminating",
     "PodUnknown",
+    "begins",
     "classify",
     "executor_container",
     "executor_end",
+    "is_urgent",
     "malformed",
     "runs_on",
     "surely_runs_on",
@@ -40,6 +43,8 @@ __all__ = [
 
 _RESTARTING: Final = frozenset({"Always", "OnFailure"})
 """Restart policies of a container that outlives its own end."""
+
+_FINAL_PHASES: Final = frozenset({"succeeded", "failed"})
 
 STRANGE: Final = "it is not of this fleet, and the API server ignores our label selector"
 """Why a pod is set aside that our selector does not match."""
@@ -206,6 +211,40 @@ def surely_runs_on(before: PodState, pod: Pod) -> bool:
             or (len(statuses) == 1 and ((state := statuses[0].state) is None or state.waiting is None))
         )
     )
+
+
+def is_urgent(before: Pod | None, pod: Pod, *, deleted: bool) -> bool:
+    """Whether a pod, last observed as `before`, ends or begins to: a report or a replacement may be due.
+
+    The decoder asks this to deliver such an event at once, and the store to start a round. Each container that ends
+    beside others is urgent: the phase does not say so while another one runs. Once the phase is final, only the DELETED
+    event of a pod that leaves a claim is urgent.
+    """
+    last, status = None if before is None else before.status, pod.status
+    if before is not None and _has_final_phase(last):
+        return deleted and any(claims_of(before))
+    return (
+        deleted
+        or pod.terminating
+        or _has_final_phase(status)
+        or (status is not last and not _ended_beside(status) <= _ended_beside(last))
+    )
+
+
+def begins(before: PodState | None, state: PodState) -> bool:
+    """Whether a pod begins to run: it was pending, or not observed before."""
+    return isinstance(state, PodRunning) and (before is None or isinstance(before, PodPending))
+
+
+def _has_final_phase(status: PodStatus | None) -> bool:
+    return status is not None and (status.phase or "").lower() in _FINAL_PHASES
+
+
+def _ended_beside(status: PodStatus | None) -> frozenset[str]:
+    """Return the containers that ended, if the pod has several."""
+    if status is None or not _has_neighbours(status):
+        return frozenset()
+    return frozenset(each.name for each in status.container_statuses or () if ends((each,)))
 
 
 def _has_neighbours(status: PodStatus) -> bool:

@@ -1,7 +1,6 @@
-"""EventRecorder: writes what occurs as Kubernetes Events, one request at a time and few a minute.
+"""The actor: writes one request at a time and few a minute.
 
-Nobody waits for it. What it cannot write yet it counts, in a bounded number of Events. An error of the API makes it
-pause, a missing right makes it stop writing.
+What it cannot write yet it counts. An error of the API makes it pause, a missing right makes it stop writing.
 """
 
 from __future__ import annotations

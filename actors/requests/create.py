@@ -6,18 +6,7 @@ from collections import deque
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from actors import kube
-from actors.errors import (
-    AlreadyExists,
-    Altered,
-    Ambiguous,
-    ApiError,
-    Cancelled,
-    Conflict,
-    NotFound,
-    TooManyRequests,
-    Unavailable,
-)
+from actors import errors, kube
 from actors.kube.api import CLAIMS
 from actors.messages.internal import PodCreateDelayed
 from actors.pods.pod import Pod
@@ -63,11 +52,11 @@ class Create(Request):
         name = str(message.manifest["metadata"]["name"])
         super().__init__("create", name, ("create", message.executor_id), kube.Create(message.manifest))
         self.rank = message.rank
-        self.outcome: Pod | ApiError = Cancelled("it was not sent")
+        self.outcome: Pod | errors.ApiError = errors.Cancelled("it was not sent")
         """The result. In stage VERIFY: the result if no such pod is ours."""
         self.observed: Pod | None = None
         """The pod of this executor in a snapshot, if it was observed before the POST was answered."""
-        self.cancelled: Cancelled | None = None
+        self.cancelled: errors.Cancelled | None = None
         """Set once the pod must not be POSTed (again)."""
         self.needs_verification = True
         """Whether a pod that an earlier try may have made is looked up. Not at a stop, which lists the fleet."""
@@ -91,23 +80,23 @@ class Create(Request):
 
     def _step(self, answer: object) -> Verdict:  # noqa: C901, PLR0912 - one case an answer
         match self._stage, answer:
-            case _, TooManyRequests() | Conflict() as error:
+            case _, errors.TooManyRequests() | errors.Conflict() as error:
                 return Retry(error)
-            case Stage.VERIFY, Unavailable() as error:
+            case Stage.VERIFY, errors.Unavailable() as error:
                 return Retry(error)
-            case _, Unavailable() as error:
+            case _, errors.Unavailable() as error:
                 self._may_exist = self._may_exist or _leaves_open(error)
                 return Retry(error)
-            case Stage.CLAIM, AlreadyExists() if self._may_exist or not self._is_own(self._claims[0]):
+            case Stage.CLAIM, errors.AlreadyExists() if self._may_exist or not self._is_own(self._claims[0]):
                 return self._next_post()
-            case Stage.POD, ApiError() as error if self._may_exist or isinstance(error, AlreadyExists):
+            case Stage.POD, errors.ApiError() as error if self._may_exist or isinstance(error, errors.AlreadyExists):
                 self._verify(error)
                 return Retry()
-            case Stage.VERIFY, ApiError() as error if self._may_exist and not isinstance(error, NotFound):
+            case Stage.VERIFY, errors.ApiError() as error if self._may_exist and not isinstance(error, errors.NotFound):
                 return Retry(error)  # until the pod can be read, or is observed
-            case Stage.VERIFY, ApiError():
+            case Stage.VERIFY, errors.ApiError():
                 return Done()
-            case _, ApiError() as error:
+            case _, errors.ApiError() as error:
                 self.outcome = error
                 return Done()
             case Stage.CLAIM, _:
@@ -116,7 +105,7 @@ class Create(Request):
                 return Done()
             case Stage.POD, Pod() as pod if (what := alteration(self.message.manifest, pod)) is not None:
                 self.altered = pod
-                self.outcome = Altered(f"an admission step changed the pod, which is deleted: {what}")
+                self.outcome = errors.Altered(f"an admission step changed the pod, which is deleted: {what}")
                 return Done()
             case _, Pod() as pod:
                 self.outcome = pod
@@ -154,7 +143,7 @@ class Create(Request):
         else:
             self.call = kube.Create(self.message.manifest)
 
-    def _verify(self, refusal: ApiError) -> None:
+    def _verify(self, refusal: errors.ApiError) -> None:
         self._stage, self.outcome = Stage.VERIFY, refusal
         self.call = kube.Get(self.name)
 
@@ -168,12 +157,12 @@ class Create(Request):
     def refusal(self, answer: object) -> None:
         """Return None: the Allocator logs refused creates."""
 
-    def delayed(self, error: ApiError, retry_at: datetime) -> None:
+    def delayed(self, error: errors.ApiError, retry_at: datetime) -> None:
         """Report to the Allocator that a try failed and another follows."""
         message = self.message
         message.reply_to.tell(PodCreateDelayed(message.executor_id, message.epoch, error, retry_at))
 
 
-def _leaves_open(answer: Unavailable) -> bool:
+def _leaves_open(answer: errors.Unavailable) -> bool:
     """Return whether a POST may have been carried out. No status, unless ambiguous, means it was never sent."""
-    return isinstance(answer, Ambiguous) or answer.status >= 500
+    return isinstance(answer, errors.Ambiguous) or answer.status >= 500

@@ -19,16 +19,7 @@ from actors import kube
 from actors.errors import ApiError, Gone, Refused, Unavailable
 from actors.kube.api import Call, PodApi, WatchEnded, WatchEvents
 from actors.kube.retries import REFLECTOR, lacks_server, retry_delay
-from actors.messages.internal import (
-    Relist,
-    ReplaceSnapshot,
-    RetryNow,
-    Source,
-    StartWatching,
-    StreamAbandoned,
-    ToWatchSource,
-    UpdatePods,
-)
+from actors.messages import internal
 from actors.runtime import Actor, Address, Context, Moment, elapsed
 from actors.sources.freshness import FreshnessReporter
 from actors.sources.listing import PageArrived, PagedList, StreamedList, cannot_stream
@@ -117,7 +108,7 @@ class WatchSource(Actor):
         self._list_silence = min(settings.backend.request_timeout, self._silence)
         """The limit while a connection delivers its LIST, because the server then has no reason to be silent."""
         self._streams_list = settings.source.streaming_list
-        self._freshness = FreshnessReporter(Source.WATCH, backend, self.clock)
+        self._freshness = FreshnessReporter(internal.Source.WATCH, backend, self.clock)
         self._listing = PagedList(
             api, selector, self.clock, self.myself, bounds=settings.api, freshness=self._freshness
         )
@@ -135,15 +126,15 @@ class WatchSource(Actor):
         self._error: ApiError | None = None
 
     def receive(
-        self, message: ToWatchSource | PageArrived | _Received | _RetryDue | _SilenceDue | _AbandonDue
+        self, message: internal.ToWatchSource | PageArrived | _Received | _RetryDue | _SilenceDue | _AbandonDue
     ) -> object:
         """One case a message."""
         match message:
-            case StartWatching():
+            case internal.StartWatching():
                 self._start()
-            case Relist():
+            case internal.Relist():
                 self._relist()
-            case RetryNow():
+            case internal.RetryNow():
                 self._retry_now()
             case PageArrived():
                 self._listed(message)
@@ -197,11 +188,11 @@ class WatchSource(Actor):
                 pass
             case ApiError() as error:
                 self._back_off(error)
-            case ReplaceSnapshot() as listed:
+            case internal.ReplaceSnapshot() as listed:
                 self._synced(listed)
                 self._connect(listed.resource_version)
 
-    def _synced(self, listed: ReplaceSnapshot) -> None:
+    def _synced(self, listed: internal.ReplaceSnapshot) -> None:
         """Start a new stream from a complete LIST."""
         self._stream += 1
         self._has_stream = True
@@ -252,7 +243,7 @@ class WatchSource(Actor):
                     _log(events)
                 self._version = version or self._version
                 if self._version is not None:
-                    self._store.tell(UpdatePods(events, self._version, self._stream, unchanged))
+                    self._store.tell(internal.UpdatePods(events, self._version, self._stream, unchanged))
                 self._recovered()
                 self._freshness.received(works=True)
             case WatchEnded() if connection.streamed_list is not None:
@@ -340,7 +331,7 @@ class WatchSource(Actor):
     def _abandon_stream(self) -> None:
         """Abandon the stream and LIST again: at once if a connection is open without data, else after the backoff."""
         logger.warning("stream abandoned, it could not be resumed: stream=%d", self._stream)
-        self._store.tell(StreamAbandoned(self._stream))
+        self._store.tell(internal.StreamAbandoned(self._stream))
         self._has_stream, self._version = False, None
         if self._connection is not None and self._connection.streamed_list is None:
             self._disconnect()

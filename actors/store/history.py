@@ -11,12 +11,13 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from immutables import Map
-
 from actors.kube.resource_version import is_later, number_of, passed
 from actors.pods.snapshot import Ended, PodsSnapshot
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from collections.abc import Set as AbstractSet
+
     from actors.pods.pod import Pod
     from actors.pods.state import PodRules, PodState
     from actors.runtime import Moment
@@ -126,12 +127,10 @@ class History:
     rules: PodRules
     snapshot: PodsSnapshot = PodsSnapshot.EMPTY
     progress: Progress = field(default_factory=Progress)
-    absent: Map[str, Absent] = Map()
-    tombstones: Map[str, Tombstone] = Map()
-    set_aside: Map[str, None] = Map()
+    absent: Mapping[str, Absent] = field(default_factory=dict)
+    tombstones: Mapping[str, Tombstone] = field(default_factory=dict)
+    set_aside: AbstractSet[str] = frozenset()
     """UIDs of malformed pods that exist, so that each is logged once."""
-    waiting: Map[int, None] = Map()
-    """Executor ids in the snapshot that are pending. Few are: to look here costs less than to read its last state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,9 +154,9 @@ class Merged:
     malformed: tuple[Pod, ...] = ()
     """Malformed pods, each reported once."""
     urgent: bool = False
-    """A pod ended or is terminating: a report or a replacement may be due."""
+    """A pod ended or begins to, see `is_urgent`."""
     begun: bool = False
-    """A pod that was pending or unknown runs."""
+    """A pod begins to run."""
 
 
 SEEN_GRANULE: Final = 0.1

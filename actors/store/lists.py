@@ -11,8 +11,6 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from immutables import Map
-
 from actors.kube.resource_version import is_later, number_of
 from actors.runtime import elapsed
 from actors.store.history import Doubt, Merged, Progress, highest_before
@@ -157,7 +155,7 @@ def _reset(history: History, listed: ReplaceSnapshot, now: Moment) -> Merged:
         progress.position, progress.stream = listed.resource_version, stream
     elif known.position is not None:
         progress.stream += 1
-    merge = Merge(replace(history, progress=progress, tombstones=Map()), now)
+    merge = Merge(replace(history, progress=progress, tombstones={}), now)
     merge.reset_to([_as_listed(listed, place) for place in range(len(listed.pods))], listed.resource_version)
     merge.progress.see(listed.resource_version, now)
     merge.progress.synced(listed.requested_at)

@@ -12,21 +12,20 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import msgspec
-from immutables import Map
 
 from actors.kube.resource_version import is_later, is_old, passed
 from actors.pods.ids import id_in_name
-from actors.pods.pod import APP_ID_LABEL, claims_of, executor_id
+from actors.pods.pod import APP_ID_LABEL, executor_id
 from actors.pods.snapshot import Ended, SnapshotEdit
 from actors.pods.state import (
     STRANGE,
     PodDeleted,
     PodFailed,
-    PodPending,
     PodRunning,
     PodSucceeded,
-    PodTerminating,
+    begins,
     classify,
+    is_urgent,
     malformed,
     runs_on,
     surely_runs_on,
@@ -59,12 +58,11 @@ class Merge:
         self._now = now
         self.progress = history.progress.copy()
         self._edit = SnapshotEdit(history.snapshot)
-        self._absent = history.absent.mutate()
+        self._absent = dict(history.absent)
         self._absent_uids = {absent.executor_id: uid for uid, absent in history.absent.items()}
         """By executor id: pods of `_absent`, and some that are not absent any more."""
-        self._tombstones = history.tombstones.mutate()
-        self._set_aside = history.set_aside.mutate()
-        self._waiting = history.waiting.mutate()
+        self._tombstones = dict(history.tombstones)
+        self._set_aside = set(history.set_aside)
         self._changed: set[int] = set()
         self._appeared: set[int] = set()
         self._ended: list[Ended] = []
@@ -107,7 +105,7 @@ class Merge:
         elif is_old(pod.resource_version, state.pod.resource_version):
             return
         elif event.type == "DELETED":
-            self._end_observed(number, event, self._remove(number))
+            self._end_observed(number, event, self._edit.drop(number))
         elif surely_runs_on(state, pod):
             self._edit.renew(number, PodRunning(pod))
         else:
@@ -144,7 +142,7 @@ class Merge:
         number = self._id_of_ended(pod) if event.type == "DELETED" else self._valid_id(pod)
         is_usable = number is not None and not self._is_copy(self._edit.get(number), pod)
         if event.type == "DELETED":
-            self._set_aside.pop(pod.uid, None)
+            self._set_aside.discard(pod.uid)
         if number is None or not is_usable:
             return
         if event.type == "DELETED":
@@ -182,7 +180,7 @@ class Merge:
         for number in missing:
             pod = self._history.snapshot.states[number].pod
             if pod.uid not in others and not is_later(pod.resource_version, version):
-                self._set_absent(pod.uid, Absent(number, self._remove(number)))
+                self._set_absent(pod.uid, Absent(number, self._edit.drop(number)))
         for pod in differing:
             self._listed(pod)
         self._forget_set_aside(others)
@@ -195,8 +193,8 @@ class Merge:
         gone = {uid: absent for uid, absent in self._history.absent.items() if uid not in listed}
         for number, state in self._history.snapshot.states.items():
             if state.pod.uid not in listed:
-                gone[state.pod.uid] = Absent(number, self._remove(number))
-        self._absent = Map[str, Absent]().mutate()
+                gone[state.pod.uid] = Absent(number, self._edit.drop(number))
+        self._absent = {}
         self._infer_ends(gone)
         for pod in pods:
             last = last_seen(self._edit.get, pod)
@@ -227,7 +225,7 @@ class Merge:
         """Forget the malformed pods that are gone."""
         for uid in self._history.set_aside:
             if uid not in listed:
-                self._set_aside.pop(uid, None)
+                self._set_aside.discard(uid)
 
     def purge(self) -> None:
         """Forget the tombstones that both floor and position have passed. Costs O(tombstones) per LIST."""
@@ -246,10 +244,9 @@ class Merge:
             self._history.rules,
             snapshot,
             progress,
-            self._absent.finish(),
-            self._tombstones.finish(),
-            self._set_aside.finish(),
-            self._waiting.finish(),
+            self._absent,
+            self._tombstones,
+            self._set_aside,
         )
         return Merged(
             history,
@@ -263,10 +260,8 @@ class Merge:
 
     def _end_absent(self) -> None:
         """End the absent pods whose DELETED events can no longer come."""
-        if len(self._absent) and self.progress.stream_has_passed(self.progress.floor):
-            absent = self._absent.finish()
-            self._absent = absent.mutate()
-            self._infer_ends(absent)
+        if self._absent and self.progress.stream_has_passed(self.progress.floor):
+            self._infer_ends(self._absent)
 
     def _infer_ends(self, absent: Mapping[str, Absent]) -> None:
         """Infer the end of these pods without their DELETED events, in the order of their executor ids."""
@@ -309,7 +304,7 @@ class Merge:
 
     def _put_aside(self, pod: Pod, key: str) -> None:
         if key not in self._set_aside:
-            self._set_aside[key] = None
+            self._set_aside.add(key)
             self.malformed.append(pod)
 
     def _add(self, number: int, pod: Pod, earlier: PodState | None = None) -> bool:
@@ -318,8 +313,7 @@ class Merge:
             return False
         self._appeared.add(number)
         self._tombstones.pop(pod.uid, None)
-        self._set_aside.pop(pod.uid, None)
-        self._waiting[number] = None
+        self._set_aside.discard(pod.uid)
         self._put(number, pod, self._edit.get(number), earlier)
         return True
 
@@ -331,14 +325,8 @@ class Merge:
             return
         self._edit.put(number, state, before)
         self._changed.add(number)
-        if isinstance(state, PodPending):
-            self._waiting[number] = None
-        elif number in self._waiting:
-            del self._waiting[number]
-            self.begun = self.begun or isinstance(state, PodRunning)
-        is_known = before is not None and before.final
-        if (state.final and not is_known) or isinstance(state, PodTerminating):
-            self.urgent = True
+        self.begun = self.begun or begins(before, state)
+        self.urgent = self.urgent or is_urgent(None if before is None else before.pod, pod, deleted=False)
 
     def _makes_room(self, number: int, pod: Pod) -> bool:
         """End the pod that has this executor id, absent or not, if it has the name of a later one: only one can exist.
@@ -353,17 +341,12 @@ class Merge:
         if self._is_copy(holder, pod) or is_old(pod.resource_version, holder.pod.resource_version):
             return False
         if absent is None:
-            self._remove(number)
+            self._edit.drop(number)
         else:
             del self._absent[holder.pod.uid]
         self._add_end(Ended(number, holder.pod.uid, _end_state(holder)))
         self._add_tombstone(holder.pod.uid, pod.resource_version)
         return True
-
-    def _remove(self, number: int) -> PodState:
-        """Remove a pod from the snapshot and return its last state."""
-        self._waiting.pop(number, None)
-        return self._edit.drop(number)
 
     def _end_observed(self, number: int, event: PodEvent, before: PodState | None) -> None:
         """End a pod by its DELETED event; `before` is its last state.
@@ -375,8 +358,8 @@ class Merge:
         if before is not None and before.final and not state.final:
             state = before
         confirmed = state.final or event.pod.terminating
-        is_known = before is not None and before.final and not any(claims_of(before.pod))
-        self._add_end(Ended(number, event.pod.uid, _end_state(state), confirmed=confirmed), urgent=not is_known)
+        urgent = is_urgent(None if before is None else before.pod, event.pod, deleted=True)
+        self._add_end(Ended(number, event.pod.uid, _end_state(state), confirmed=confirmed), urgent=urgent)
         self._add_tombstone(event.pod.uid, event.pod.resource_version)
 
     def _add_end(self, ended: Ended, *, urgent: bool = True) -> None:

@@ -1,8 +1,7 @@
-"""SnapshotStore: keeps the current snapshot, merges what the sources observe, and sends batches to subscribers.
+"""The actor: decides when each subscriber gets its next batch.
 
-The store decouples observing the cluster from acting on it: sources send every event, subscribers get the newest
-snapshot and all changes since their last batch. `actors.store.merge` has the merge rules, which are pure; this actor
-only decides when a batch is sent. It never calls the API and never decides what happens to a pod.
+Sources send every event, subscribers get the newest snapshot and all changes since their last batch.
+`actors.store.merge` has the merge rules, which are pure.
 """
 
 from __future__ import annotations
@@ -11,18 +10,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final, assert_never
 
-from actors.messages.internal import (
-    AddSubscriber,
-    BatchDone,
-    LookAgain,
-    Relist,
-    ReplaceSnapshot,
-    SnapshotBatch,
-    Source,
-    StreamAbandoned,
-    ToSnapshotStore,
-    UpdatePods,
-)
+from actors.messages import internal
 from actors.metrics.counts import StoreCounts
 from actors.pods.state import PodRules, malformed
 from actors.runtime import Actor, Address, Context, elapsed
@@ -71,7 +59,7 @@ class _Subscription:
     appeared: set[int] = field(default_factory=set)
     ended: list[Ended] = field(default_factory=list)
     full_sync: bool = False
-    outstanding: SnapshotBatch | None = None
+    outstanding: internal.SnapshotBatch | None = None
     due: bool = False
     """A batch became due while one was outstanding."""
     sent_at: Moment | None = None
@@ -113,19 +101,19 @@ class SnapshotStore(Actor):
         self._heard_at: Moment | None = None
         """When the last event or consistent LIST arrived. A LIST from a cache does not count: it may be of any age."""
 
-    def receive(self, message: ToSnapshotStore | _RoundDue | _IntervalOver) -> object:
+    def receive(self, message: internal.ToSnapshotStore | _RoundDue | _IntervalOver) -> object:
         """One case a message."""
         match message:
-            case UpdatePods():
+            case internal.UpdatePods():
                 self._update(message)
-            case ReplaceSnapshot():
+            case internal.ReplaceSnapshot():
                 self._replace(message)
-            case StreamAbandoned(stream):
+            case internal.StreamAbandoned(stream):
                 self._finish_merge()
                 self._take_over(abandon_stream(self._history, stream))
-            case AddSubscriber(subscriber, interval, follows_starts):
+            case internal.AddSubscriber(subscriber, interval, follows_starts):
                 self._subscribe(subscriber, interval, follows_starts=follows_starts)
-            case BatchDone(subscriber, seq):
+            case internal.BatchDone(subscriber, seq):
                 self._done(subscriber, seq)
             case _RoundDue(subscriber):
                 self._round(self._subscriptions[subscriber])
@@ -135,7 +123,7 @@ class SnapshotStore(Actor):
                 assert_never(message)
         return None
 
-    def _update(self, update: UpdatePods) -> None:
+    def _update(self, update: internal.UpdatePods) -> None:
         now = self.clock.monotonic()
         self._counts.reads += 1
         self._counts.events += len(update.events) + update.unchanged
@@ -151,11 +139,11 @@ class SnapshotStore(Actor):
         if merge.malformed:
             self._finish_merge()
 
-    def _replace(self, listed: ReplaceSnapshot) -> None:
+    def _replace(self, listed: internal.ReplaceSnapshot) -> None:
         self._finish_merge()
         first = self._history.snapshot.full_sync_at is None
         merged = apply_list(self._history, listed, self.clock.monotonic())
-        source = Source.POLL if listed.stream is None else Source.WATCH
+        source = internal.Source.POLL if listed.stream is None else internal.Source.WATCH
         seconds = self.clock.monotonic() - listed.requested_at
         self._counts.listed(source.value, applied=merged.applied, seconds=seconds)
         if merged.reset:
@@ -172,7 +160,7 @@ class SnapshotStore(Actor):
                 self._history.progress.version,
                 len(listed.pods),
             )
-            self._poll_source.tell(LookAgain(SECOND_LOOK))
+            self._poll_source.tell(internal.LookAgain(SECOND_LOOK))
         logger.debug(
             "list merged: version=%s pods=%d applied=%s", listed.resource_version, len(listed.pods), merged.applied
         )
@@ -199,7 +187,7 @@ class SnapshotStore(Actor):
         for subscription in self._subscriptions.values():
             subscription.add(merged, full_sync=full_sync)
         if merged.relist:
-            self._watch_source.tell(Relist())
+            self._watch_source.tell(internal.Relist())
         if merged.urgent:
             self._round_soon()
         if merged.begun:
@@ -273,7 +261,7 @@ class SnapshotStore(Actor):
     def _send(self, subscription: _Subscription) -> None:
         self._finish_merge()
         self._seq += 1
-        batch = SnapshotBatch(
+        batch = internal.SnapshotBatch(
             self._seq,
             self._history.snapshot,
             frozenset(subscription.changed),

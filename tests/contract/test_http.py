@@ -245,18 +245,15 @@ def test_a_path_that_leads_nowhere_is_404(http: Raw, path: str) -> None:
     assert http.get(path).status == 404
 
 
+BINDING = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "a"}, "target": {"kind": "Node", "name": "n"}}
+
+
 def test_a_binding_gives_a_pod_its_node_once(http: Raw) -> None:
     http.made("pods", pod("a"))
-    binding = {
-        "apiVersion": "v1",
-        "kind": "Binding",
-        "metadata": {"name": "a"},
-        "target": {"kind": "Node", "name": "n"},
-    }
-    bound = http.post("pods/a/binding", binding)
+    bound = http.post("pods/a/binding", BINDING)
     assert (bound.status, bound.body["status"], bound.body["code"]) == (201, "Success", 201)
     assert http.get("pods/a").body["spec"]["nodeName"] == "n"
-    again = http.post("pods/a/binding", binding)
+    again = http.post("pods/a/binding", BINDING)
     words = 'Operation cannot be fulfilled on pods/binding "a": pod a is already assigned to node "n"'
     assert again.refusal == (409, "Conflict", words)
 
@@ -272,13 +269,7 @@ def test_a_binding_gives_a_pod_its_node_once(http: Raw) -> None:
 )
 def test_what_is_no_binding_of_this_pod_is_refused(http: Raw, changed: dict[str, Any], status: int) -> None:
     http.made("pods", pod("a"))
-    binding = {
-        "apiVersion": "v1",
-        "kind": "Binding",
-        "metadata": {"name": "a"},
-        "target": {"kind": "Node", "name": "n"},
-    }
-    assert http.post("pods/a/binding", binding | changed).status == status
+    assert http.post("pods/a/binding", BINDING | changed).status == status
     assert "nodeName" not in http.get("pods/a").body["spec"]
 
 

@@ -21,9 +21,9 @@ import pytest
 
 from actors import kube
 from actors.errors import ApiError
-from actors.kube import AnswerBounds, PodPage, WatchEnded
+from actors.kube import PodPage, WatchEnded
 from actors.kube.api import CLAIMS, PODS
-from actors.kube.http.bounds import MIB
+from actors.kube.http.bounds import MIB, AnswerBounds
 from actors.pods.pod import Pod
 from tests.fuzz.material import places
 from tests.fuzz.test_answers import CLAIM, LEASE, LIST, POD, STATUS

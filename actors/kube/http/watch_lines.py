@@ -162,10 +162,10 @@ class WatchDecoder:
     def _take_events(self, events: Sequence[ApiEvent], raws: Callable[[], Iterable[msgspec.Raw]]) -> None:
         """Take decoded events; `raws` returns the JSON of their pods."""
         made_of = MadeContainers(lambda: zip((event.pod for event in events), raws(), strict=True))
-        changed, ends_some = self._deduplicator.watched(events, self._connection, made_of)
+        changed, urgent = self._deduplicator.watched(events, self._connection, made_of)
         self._events += changed
         self._unchanged += len(events) - len(changed)
-        self._urgent = self._urgent or ends_some
+        self._urgent = self._urgent or urgent
 
     def _take(self, line: bytes, reads: list[WatchEvents]) -> ApiError | None:
         """Decode one line. Return the error if the server ended the stream with it."""

@@ -1,7 +1,7 @@
-"""`ObjectStore`: the embedded cluster's only state, and the rules of the Kubernetes API about it.
+"""`ObjectStore`: the embedded cluster's only state.
 
 It behaves as Kubernetes 1.37: versions, watches with a window, optimistic concurrency, graceful deletion, finalizers,
-owners, quotas. It knows neither HTTP nor running pods: servers and kubelets call the methods below.
+owners, quotas.
 
 Thread-safe, with one lock. Listeners are called after its release, by the thread that made the change, in order per
 subscription. Every returned object is shared and read-only.

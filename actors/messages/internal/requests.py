@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final, TypeAlias
 
-from immutables import Map
-
 from actors.kube.api import DeleteOptions, Manifest
 from actors.pods.pod import Pod
 from actors.runtime import Address, Moment
@@ -116,7 +114,7 @@ class WithdrawRequests:
 class GracePeriods:
     """The grace periods with which pods are deleted, by profile. None is the pod's own."""
 
-    named: Map[str, timedelta | None] = field(default_factory=Map)
+    named: Mapping[str, timedelta | None] = field(default_factory=dict, hash=False)
     others: timedelta | None = None
     """Of pods with a profile that is not named."""
 
@@ -127,7 +125,7 @@ class GracePeriods:
     @classmethod
     def without_pause(cls, draining: frozenset[str]) -> GracePeriods:
         """Return each pod's own, but no pause for the profiles that pause before SIGTERM."""
-        return cls(Map(dict.fromkeys(draining, NO_PAUSE)))
+        return cls(dict.fromkeys(draining, NO_PAUSE))
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -20,12 +19,7 @@ CONFIG = Path(__file__).parents[3] / "config"
 CLAIM: Any = {"name": "scratch", "mount_path": "/scratch", "size": "1Gi"}
 RESOURCES = {(resource.group, resource.plural): resource for resource in (PODS, LEASES, CLAIMS, EVENTS)}
 
-
-@pytest.fixture(autouse=True)
-def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in list(os.environ):
-        if name.upper().startswith("EXECUTOR_PODS_"):
-            monkeypatch.delenv(name)
+pytestmark = pytest.mark.usefixtures("clean_environment")
 
 
 def rights(text: str) -> list[Right]:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import socket
 import threading
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from datetime import timedelta
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from actors import Fleet
 from actors.cli.arguments import execute
 from actors.cli.operate import actions, as_json
 from actors.cli.operate.actions import is_readable_on_the_way
@@ -26,23 +25,20 @@ from actors.inspection.fleets import ObservedFleet, judge
 from actors.inspection.leases import observe_lease
 from actors.inspection.reading import FleetReader
 from actors.kube import GetObject
-from actors.local.inprocess import InProcessPodApi
-from actors.local.kubelet.scripted_kubelet import ScriptedKubelet
-from actors.local.store.object_store import ObjectStore
-from actors.runtime import ActorSystem
 from actors.testing import ManualClock
 from tests.unit.hostile import HOSTILE
 from tests.unit.inspection.objects import NOW, RUNNING, Cluster, at, lease, pod, stamped
 from tests.unit.inspection.test_executors import seen
 from tests.unit.inspection.test_fleets import fleet, observed
 from tests.unit.kube.scripted import ScriptedServer
+from tests.unit.page_fleet import TOKEN, page_fleet
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from datetime import datetime
     from pathlib import Path
 
-TOKEN = "a-token-of-24-characters"
+    from actors import Fleet
 
 ENDED = {"terminated": {"exitCode": 3, "reason": "Error", "finishedAt": at(10)}}
 WAITING = {"waiting": {"reason": "ErrImagePull", "message": "no such image"}}
@@ -407,15 +403,8 @@ def test_a_deletion_is_sent_again_to_a_server_in_need_and_not_to_one_that_refuse
 @pytest.fixture
 def driver() -> Iterator[Fleet]:
     """A fleet with a page that takes actions."""
-    with ExitStack() as stack:
-        system = ActorSystem()
-        stack.callback(system.close)
-        store = ObjectStore(system.clock, system.entropy)
-        stack.callback(ScriptedKubelet(store, system.clock, system.timers).close)
-        api = InProcessPodApi(store, "default", system.timers)
-        soon = {"batch_delay": "20ms"}
-        made = Fleet(image="any", instances=2, allocation=soon, pod_api=api, system=system, page=0, page_token=TOKEN)  # type: ignore[arg-type]  # text is read
-        yield stack.enter_context(made)
+    with page_fleet() as made:
+        yield made
 
 
 def test_an_operator_acts_through_the_drivers_page(

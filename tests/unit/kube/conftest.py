@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from actors.kube import AnswerBounds, Call
+    from actors.kube import Call
+    from actors.kube.http.bounds import AnswerBounds
 
 LIMIT = timedelta(seconds=10)
 """Of a client whose limits pass by hand."""

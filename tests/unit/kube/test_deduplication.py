@@ -182,13 +182,17 @@ def terminating(number: int, **status: Any) -> dict[str, Any]:
         ("DELETED", pod(3), True),
         ("MODIFIED", terminating(2, phase="Failed"), False),
         ("DELETED", terminating(2, phase="Failed"), False),
+        ("DELETED", terminating(5, phase="Failed"), True),
+        ("ADDED", pod(3, phase="failed"), True),
     ],
 )
 def test_a_read_is_urgent_when_a_pod_ends_that_was_not_known_to_have_ended(
     kind: str, event: dict[str, Any], urgent: bool
 ) -> None:
     watch = Watch(PodDeduplicator())
-    watch.brings(pod(1), pod(2, phase="Failed"), kind="ADDED")
+    leaves_a_claim = pod(5, phase="Failed")
+    leaves_a_claim["spec"]["volumes"] = [{"name": "disk", "persistentVolumeClaim": {"claimName": "scratch"}}]
+    watch.brings(pod(1), pod(2, phase="Failed"), leaves_a_claim, kind="ADDED")
     assert watch.brings(event, kind=kind).urgent is urgent
     assert not watch.brings(pod(4, phase="Pending"), kind="ADDED").urgent
 
@@ -626,3 +630,11 @@ def test_a_read_is_urgent_when_a_container_ends_beside_another(statuses: dict[st
     watch.brings(pod(1))
     assert watch.brings(at(8, pod(1, **statuses))).urgent is urgent
     assert not watch.brings(at(9, pod(1, **statuses, podIP="10.0.0.9"))).urgent, "it was told before"
+
+
+def test_each_container_that_ends_beside_others_is_urgent() -> None:
+    watch = Watch(PodDeduplicator())
+    watch.brings(pod(1, containerStatuses=[RUNNING, BESIDE]))
+    beside = BESIDE | {"state": ENDED["state"]}
+    assert watch.brings(at(8, pod(1, containerStatuses=[RUNNING, beside]))).urgent
+    assert watch.brings(at(9, pod(1, containerStatuses=[ENDED, beside]))).urgent

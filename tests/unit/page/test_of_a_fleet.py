@@ -4,38 +4,26 @@ from __future__ import annotations
 
 import json
 import urllib.request
-from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from actors import Fleet, PrometheusMetrics
 from actors.errors import SettingsError
-from actors.local.inprocess import InProcessPodApi
-from actors.local.kubelet.scripted_kubelet import ScriptedKubelet
-from actors.local.store.object_store import ObjectStore
-from actors.runtime import ActorSystem
 from actors.testing import Kit
+from tests.unit.page_fleet import TOKEN, page_fleet
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-TOKEN = "a-token-of-24-characters"
 LIMIT = 30
 """Seconds that only a failure reaches."""
 
 
 @pytest.fixture
 def fleet() -> Iterator[Fleet]:
-    with ExitStack() as stack:
-        system = ActorSystem()
-        stack.callback(system.close)
-        store = ObjectStore(system.clock, system.entropy)
-        stack.callback(ScriptedKubelet(store, system.clock, system.timers).close)
-        api = InProcessPodApi(store, "default", system.timers)
-        soon = {"batch_delay": "20ms"}
-        made = Fleet(image="any", instances=2, allocation=soon, pod_api=api, system=system, page=0, page_token=TOKEN)  # type: ignore[arg-type]  # text is read
-        yield stack.enter_context(made)
+    with page_fleet() as made:
+        yield made
 
 
 def get(fleet: Fleet, path: str) -> Any:

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from actors.pods.id_map import IdMap
 
-IDS = st.one_of(st.integers(0, 70), st.integers(10**17, 10**17 + 40))
-"""Few enough that steps meet in rows and places."""
+IDS = st.one_of(st.integers(0, 70), st.integers(1000, 1050), st.integers(10**17, 10**17 + 40))
+"""Few enough that steps meet in blocks, rows and places."""
 
 STEPS = st.lists(st.dictionaries(IDS, st.one_of(st.none(), st.integers()), max_size=12), max_size=10)
 
@@ -90,14 +90,24 @@ def test_what_is_no_id_of_it_has_no_value(key: object) -> None:
         values[key]  # type: ignore[index]  # whatever a driver may ask for
 
 
-def test_a_row_without_values_is_dropped() -> None:
-    values = IdMap(dict.fromkeys(range(100), "x")).with_changes(dict.fromkeys(range(90)))
+def test_a_block_without_values_is_dropped() -> None:
+    values = IdMap(dict.fromkeys(range(3000), "x")).with_changes(dict.fromkeys(range(2047)))
 
-    assert len(values._rows) == 2
+    assert len(values._blocks) == 2
+
+
+def test_versions_share_the_rows_and_blocks_that_did_not_change() -> None:
+    earlier = IdMap(dict.fromkeys(range(3000), "x"))
+    later = earlier.with_changes({5: "y"})
+
+    blocks = [(earlier._blocks[place], later._blocks[place]) for place in range(3)]
+    assert [before is now for before, now in blocks] == [False, True, True]
+    assert [before is now for before, now in zip(*blocks[0], strict=True)] == [False] + [True] * 31
 
 
 def test_the_garbage_collector_does_not_track_values_that_need_none() -> None:
     values = IdMap({number: str(number) for number in range(64)})
     gc.collect()
+    gc.collect()  # the blocks may have been looked at before their rows
 
-    assert not any(gc.is_tracked(row) for row in values._rows.values())
+    assert not any(gc.is_tracked(each) for block in values._blocks.values() for each in (block, *block))

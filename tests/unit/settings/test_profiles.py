@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -25,25 +24,14 @@ from actors.settings import (
 )
 from actors.settings.pod_parts import resource_problems
 from actors.settings.profiles import ShapeSettings
+from tests.unit.settings.refusals import refused
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 DATA: dict[str, Any] = {"name": "data", "mount_path": "/data", "size": "10Gi"}
 
-
-@pytest.fixture(autouse=True)
-def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in list(os.environ):
-        if name.upper().startswith("EXECUTOR_PODS_"):
-            monkeypatch.delenv(name)
-
-
-def refused(**values: Any) -> list[str]:
-    """The lines of the error that these settings raise."""
-    with pytest.raises(SettingsError) as raised:
-        Settings(**values)
-    return str(raised.value).splitlines()
+pytestmark = pytest.mark.usefixtures("clean_environment")
 
 
 # ── profiles ─────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import tomllib
@@ -22,22 +21,11 @@ from actors.settings import AllocationSettings, ExecutorSettings, ProfileSetting
 from actors.settings.durations import LONGEST, format_duration, parse_duration
 from actors.settings.model import setting_names
 from actors.settings.reference import attribute_docstrings, render_reference
+from tests.unit.settings.refusals import refused
 
 CONFIG = Path(__file__).parents[3] / "config"
 
-
-@pytest.fixture(autouse=True)
-def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in list(os.environ):
-        if name.upper().startswith("EXECUTOR_PODS_"):
-            monkeypatch.delenv(name)
-
-
-def refused(**values: Any) -> list[str]:
-    """The lines of the error that these settings raise."""
-    with pytest.raises(SettingsError) as raised:
-        Settings(**values)
-    return str(raised.value).splitlines()
+pytestmark = pytest.mark.usefixtures("clean_environment")
 
 
 # ── Defaults ─────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -15,9 +15,9 @@ from urllib3.exceptions import DecodeError
 
 from actors import kube
 from actors.errors import Ambiguous, ApiError, Unavailable
-from actors.kube import AnswerBounds, PodPage
+from actors.kube import PodPage
 from actors.kube.http.body import READ_SIZE, Inflater
-from actors.kube.http.bounds import MIB
+from actors.kube.http.bounds import MIB, AnswerBounds
 from actors.pods.pod import Pod
 from tests.unit.kube.conftest import Client, ask
 from tests.unit.kube.http.test_pod_api import READ, WRITE, page, pod

@@ -12,8 +12,9 @@ import pytest
 
 from actors import kube
 from actors.errors import ApiError, Cancelled, Gone, TooManyRequests, Unavailable
-from actors.kube import AnswerBounds, WatchEnded, WatchEvents
+from actors.kube import WatchEnded, WatchEvents
 from actors.kube.http import streams
+from actors.kube.http.bounds import AnswerBounds
 from actors.kube.http.streams import Stream
 from tests.unit.kube.http.test_cancel import Stall
 from tests.unit.kube.http.test_pod_api import LOSSES, PODS, pod
