@@ -111,7 +111,10 @@ class AsyncFleet:
 
     @property
     def executors(self) -> Mapping[int, Executor]:
-        """The executors whose pods exist, by id, as of the last event. It cannot be changed, and does not change."""
+        """The executors whose pods exist or that registered, by id, as of the last change.
+
+        The mapping cannot be changed, and does not change.
+        """
         return self._door.executors()
 
     @property
@@ -188,7 +191,7 @@ class AsyncFleet:
         return await run_async(self._door.is_excluded(executor_id), self._door.system)
 
     def disconnected(self, executor_id: int) -> None:
-        """Note that an executor's connection is lost. Its pod's events will say why."""
+        """Note that an executor's connection is lost; `executors` has it in a moment. Its pod's events will say why."""
         self._door.disconnected(executor_id)
 
     def annotate(self, executor_id: int, /, **columns: object) -> None:

@@ -147,7 +147,10 @@ class Fleet:
 
     @property
     def executors(self) -> Mapping[int, Executor]:
-        """The executors whose pods exist, by id, as of the last event. It cannot be changed, and does not change."""
+        """The executors whose pods exist or that registered, by id, as of the last change.
+
+        The mapping cannot be changed, and does not change.
+        """
         return self._door.executors()
 
     @property
@@ -268,7 +271,7 @@ class Fleet:
         return run(self._door.is_excluded(executor_id), self._door.system)
 
     def disconnected(self, executor_id: int) -> None:
-        """Note that an executor's connection is lost. Its pod's events will say why."""
+        """Note that an executor's connection is lost; `executors` has it in a moment. Its pod's events will say why."""
         self._door.disconnected(executor_id)
 
     def annotate(self, executor_id: int, /, **columns: object) -> None:

@@ -12,15 +12,13 @@ from typing import TYPE_CHECKING, Final
 
 from actors.errors import Unreachable, WaitTimeout
 from actors.messages import ExecutorState
-from actors.pods.stuck import CRASHING, KINDS, NEVER_HEAL, is_gated
+from actors.pods.stuck import CRASHING, KINDS, NEVER_HEAL
 from actors.settings.durations import format_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from actors.fleet.view import FleetView, Record
-    from actors.messages import AllocationBlocked, Executor
+    from actors.messages import Executor, ProfileStatus
     from actors.runtime import Moment
+    from actors.view import FleetView
 
 __all__ = ["Goal"]
 
@@ -28,7 +26,7 @@ PULL_PATIENCE: Final = timedelta(seconds=15)
 """How long an executor may be stuck for a reason that can heal. The kubelet tries a pull again after 10 seconds."""
 
 FOR_GOOD: Final = frozenset({"Altered", "BadRequest", "Forbidden", "Invalid", "namespace"})
-"""Values of `AllocationBlocked.blocked_by` that only a person changes."""
+"""Values of `ProfileStatus.blocked_by` that only a person changes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,81 +47,66 @@ class Goal:
     def is_reached(self, view: FleetView) -> bool:
         """Return whether enough executors run and are registered now."""
         return (self.running is None or self._run(view) >= self.running) and (
-            self.registered is None
-            or (len(view.registered) >= self.registered and self._registered(view) >= self.registered)
+            self.registered is None or self._registered(view) >= self.registered
         )
 
-    def check(self, view: FleetView, wanted: int, now: Moment) -> timedelta | None:
+    def check(self, view: FleetView, now: Moment) -> timedelta | None:
         """Return when to check again though nothing changes, None if that is not needed.
-
-        Args:
-            wanted: how many executors of these profiles are wanted.
-            view: of the fleet.
-            now: the moment.
 
         Raises:
             Unreachable: the goal cannot be reached.
         """
         number = max(self.running or 0, self.registered or 0)
+        wanted = sum(status.target for _, status in self._profiles(view))
         if number > wanted:
             raise Unreachable(f"{self._what()}: only {wanted} are wanted; scale the fleet up first")
-        if view.failed is not None:
-            raise Unreachable("; ".join((f"{self._so_far(view)}: {view.failed}", *_last_end(view))))
-        for block in self._blocks(view):
-            if block.blocked_by in FOR_GOOD:
-                raise Unreachable(f"{self._so_far(view)}: {block.cause}")
+        if view.status is not None and view.status.failed is not None:
+            raise Unreachable("; ".join((f"{self._so_far(view)}: {view.status.failed}", *_last_end(view))))
+        for _, status in self._profiles(view):
+            if status.blocked_by in FOR_GOOD:
+                raise Unreachable(f"{self._so_far(view)}: {status.blocked}")
         stuck = self._stuck(view)
-        hopeless = [each for each in stuck if each[1].stuck in NEVER_HEAL]
+        hopeless = [each for each in stuck if each.stuck in NEVER_HEAL]
         if wanted - len(hopeless) < number:
             raise Unreachable(f"{self._so_far(view)}: {_words(hopeless)}")
         if wanted - len(stuck) >= number:
             return None
-        due = sorted(record.stuck_since for _, record in stuck)[wanted - number] + PULL_PATIENCE.total_seconds()
+        due = sorted(view.stuck.get(each.id, now) for each in stuck)[wanted - number] + PULL_PATIENCE.total_seconds()
         if due <= now:
             raise Unreachable(f"{self._so_far(view)}: {_words(stuck)}")
         return timedelta(seconds=due - now)
 
-    def is_gated(self, view: FleetView) -> bool:
-        """Return whether the pod of a pending executor had scheduling gates when it was first observed."""
-        records = view.records.copy().values()
-        return any(self._waits(each) and each.pod is not None and is_gated(each.pod) for each in records)
-
-    def timed_out(self, view: FleetView, limit: timedelta, alive: Sequence[Executor] = ()) -> WaitTimeout:
-        """Return the error at the end of the time, with all that holds the executors up.
-
-        `alive` are the executors as the Backend knows them: those that wait for a scheduling gate now have a reason.
-        """
-        causes = [f"{block.profile!r} is blocked: {block.cause}" for block in self._blocks(view)]
-        if stuck := self._stuck(view, all_kinds=True):
+    def timed_out(self, view: FleetView, limit: timedelta) -> WaitTimeout:
+        """Return the error at the end of the time, with all that holds the executors up."""
+        causes = [f"{name!r} is blocked: {status.blocked}" for name, status in self._profiles(view) if status.blocked]
+        waiting = [each for each in view.executors().values() if self._waits(each) and each.reason is not None]
+        if stuck := [each for each in waiting if each.stuck is not None]:
             causes.append(_words(stuck))
-        known = {executor_id for executor_id, _ in stuck}
-        gated = [each for each in alive if self._waits(each) and each.reason is not None and each.id not in known]
-        if gated:
+        if gated := [each for each in waiting if each.stuck is None]:
             causes.append(f"executor {gated[0].id} {gated[0].reason}{_and_more(len(gated))}")
         causes = causes or _last_end(view)
         return WaitTimeout(": ".join((f"{self._so_far(view)} after {format_duration(limit)}", *causes)))
 
-    def _blocks(self, view: FleetView) -> list[AllocationBlocked]:
-        blocked = view.blocked.copy()
-        return [blocked[profile] for profile in self.profiles if profile in blocked]
+    def _profiles(self, view: FleetView) -> list[tuple[str, ProfileStatus]]:
+        known = view.profiles
+        return [(name, known[name]) for name in self.profiles if name in known]
 
     def _run(self, view: FleetView) -> int:
         return sum(view.running[profile] for profile in self.profiles)
 
     def _registered(self, view: FleetView) -> int:
-        records = view.records
-        return sum(
-            1 for each in view.registered.copy() if (record := records.get(each)) and record.profile in self.profiles
-        )
+        return sum(view.registered[profile] for profile in self.profiles)
 
-    def _stuck(self, view: FleetView, *, all_kinds: bool = False) -> list[tuple[int, Record]]:
+    def _stuck(self, view: FleetView) -> list[Executor]:
+        """Return the executors that are stuck for a reason that counts: no node of their own is no such reason."""
+        found = (view.alive.get(executor_id) for executor_id in view.stuck.copy())
         return [
-            (executor_id, record)
-            for executor_id, record in view.stuck.copy().items()
-            if self._waits(record) and (all_kinds or record.stuck in KINDS or record.stuck == CRASHING)
+            each
+            for each in found
+            if each is not None and self._waits(each) and (each.stuck in KINDS or each.stuck == CRASHING)
         ]
 
-    def _waits(self, executor: Record | Executor) -> bool:
+    def _waits(self, executor: Executor) -> bool:
         return executor.profile in self.profiles and executor.state is ExecutorState.PENDING
 
     def _what(self) -> str:
@@ -141,13 +124,12 @@ class Goal:
 
 def _last_end(view: FleetView) -> list[str]:
     """Return why the last executor ended, nothing if none did."""
-    lost = view.last_loss()
-    return [f"the last one that ended: {lost.reason}"] if lost is not None and lost.reason else []
+    ended = view.ended.copy()
+    return [f"the last one that ended: {ended[-1].reason}"] if ended and ended[-1].reason else []
 
 
-def _words(stuck: list[tuple[int, Record]]) -> str:
-    executor_id, record = stuck[0]
-    return f"executor {executor_id} is stuck: {record.reason}{_and_more(len(stuck))}"
+def _words(stuck: list[Executor]) -> str:
+    return f"executor {stuck[0].id} is stuck: {stuck[0].reason}{_and_more(len(stuck))}"
 
 
 def _and_more(count: int) -> str:
