@@ -5,10 +5,9 @@ It gives its executors no work and has no connections to them, so it does not re
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, assert_never, cast
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, assert_never
 
 from actors.cli.events import NOTHING_MADE, Event, describe, failed, stopped, stopping
 from actors.cli.tally import Tally
@@ -24,22 +23,18 @@ from actors.messages import (
     ExecutorStuck,
     ExecutorTerminating,
     FleetFailed,
-    GetExecutors,
-    GetFleetStatus,
     RegisterExecutor,
     StopBackend,
     ToDriver,
 )
-from actors.runtime import Actor, ActorDeadError, Address, Context, Terminated
+from actors.runtime import Actor, Address, Context, Terminated
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from actors.messages import FleetExecutors, FleetStatus
-    from actors.runtime.mailbox import Reply
 
-__all__ = ["FORCE_AFTER", "LOOK_EVERY", "FleetDriver", "Plan", "StopFleet", "UseBackend"]
+__all__ = ["FORCE_AFTER", "FleetDriver", "Plan", "StopFleet", "UseBackend"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,19 +52,11 @@ class Plan:
     """Ends all pods at once, without their grace periods, if a stop takes longer than `FORCE_AFTER`."""
     grace: timedelta | None = None
     """How long executors have to end at a stop, at the most; None if the stop leaves them."""
-    observe: Callable[[FleetStatus, FleetExecutors | None], object] | None = None
-    """Receives what the Backend answers to `GetFleetStatus` and `GetExecutors`, for who shows more than events say."""
 
 
 FORCE_AFTER: Final = timedelta(seconds=7)
 """How long a stop waits for executors on the embedded cluster, which ends with the command. Enough for the default
 grace period of 5 s, and short enough that Ctrl-C takes at most 10 s."""
-
-LOOK_EVERY: Final = timedelta(milliseconds=500)
-"""How often the Backend is asked, if the last answer has come."""
-
-LOOKED_AT: Final = 1_000
-"""Executors that the Backend is asked for each time, which takes it some 5 ms; of more, more rarely."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,12 +90,7 @@ class _ForceDue:
     """The stop takes too long."""
 
 
-@dataclass(frozen=True, slots=True)
-class _LookDue:
-    """Time to ask the Backend how the fleet is."""
-
-
-ToFleetDriver: TypeAlias = ToDriver | Terminated | UseBackend | StopFleet | _TimeIsUp | _KillDue | _ForceDue | _LookDue
+ToFleetDriver: TypeAlias = ToDriver | Terminated | UseBackend | StopFleet | _TimeIsUp | _KillDue | _ForceDue
 
 
 class FleetDriver(Actor):
@@ -139,8 +121,6 @@ class FleetDriver(Actor):
         self._stopping: str | None = None
         self._failed = False
         self._left_behind: tuple[str, ...] = ()
-        self._looks = 0
-        self._answers: list[Reply] = []
 
     def receive(self, message: ToFleetDriver) -> Any:  # noqa: C901, PLR0912 - one case a message
         """Handle one message."""
@@ -157,8 +137,6 @@ class FleetDriver(Actor):
                 self._stop_fleet("time is up")
             case _KillDue():
                 self._kill_one()
-            case _LookDue():
-                self._look()
             case _ForceDue():
                 assert self._plan.force is not None
                 self._plan.force()
@@ -196,21 +174,6 @@ class FleetDriver(Actor):
             self.timers.start("for", self._plan.run_for, _TimeIsUp())
         if self._plan.kill_every is not None:
             self.timers.every("kill", self._plan.kill_every, _KillDue())
-        if self._plan.observe is not None:
-            self.timers.every("look", LOOK_EVERY, _LookDue())
-
-    def _look(self) -> None:
-        """Pass the last answers on and ask again, unless the Backend has not answered yet."""
-        if self._backend is None or self._plan.observe is None or not all(answer.is_set for answer in self._answers):
-            return
-        if self._answers:
-            with suppress(ActorDeadError):
-                status, *more = (answer.get(timeout=0) for answer in self._answers)
-                self._plan.observe(status, more[0] if more else None)
-        self._looks += 1
-        asks_all = self._looks % (1 + len(self._pods) // LOOKED_AT) == 0
-        questions = (GetFleetStatus(), GetExecutors()) if asks_all else (GetFleetStatus(),)
-        self._answers = [cast("Reply", self._backend.request(question)) for question in questions]
 
     def _kill_one(self) -> None:
         """Kill a random executor. Register it first, so that its end does not count as a failure to start."""

@@ -20,10 +20,10 @@ import pytest
 
 import actors
 from actors.cli.arguments import execute, overrides
-from actors.cli.driver import FORCE_AFTER, LOOK_EVERY, FleetDriver, Plan, StopFleet, UseBackend
+from actors.cli.driver import FORCE_AFTER, FleetDriver, Plan, StopFleet, UseBackend
 from actors.cli.events import NOTHING_MADE, Event, describe, to_json, to_line
 from actors.cli.logs import TOLD, LogFormat
-from actors.cli.main_loop import Inbox, Item, Key, MainLoop, Observed
+from actors.cli.main_loop import Inbox, Item, Key, MainLoop
 from actors.cli.output import Lines
 from actors.cli.run import LOCAL_STOP
 from actors.messages import (
@@ -37,11 +37,7 @@ from actors.messages import (
     ExecutorRunning,
     ExecutorStuck,
     ExecutorTerminating,
-    FleetExecutors,
     FleetFailed,
-    FleetStatus,
-    GetExecutors,
-    GetFleetStatus,
     RegisterExecutor,
     StopBackend,
     ToDriver,
@@ -50,12 +46,14 @@ from actors.pods.loss import LossKind, LossReason
 from actors.pods.pod import ObjectMeta, Pod
 from actors.runtime import Terminated
 from actors.text import LONGEST_LINE
+from tests.unit.changes import changed
 from tests.unit.hostile import HOSTILE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from actors.cli.output import Output
+    from actors.messages import FleetChanged
     from actors.runtime import Address
     from actors.testing import Kit, Probe
 
@@ -398,25 +396,6 @@ def test_a_running_executor_is_registered_and_killed_every_interval(kit: Kit) ->
     assert sorted(killed) == ["etl-exec-1", "etl-exec-2"]
 
 
-def test_the_backend_is_asked_again_when_it_has_answered_and_its_answers_are_passed_on(kit: Kit) -> None:
-    seen: list[tuple[FleetStatus, FleetExecutors | None]] = []
-    run = Run(kit, Plan(observe=lambda status, executors: seen.append((status, executors))))
-    status, executors = FleetStatus("etl", "batch", {}, {}), FleetExecutors((), ())
-    run.backend.reply_with(lambda message: status if isinstance(message, GetFleetStatus) else executors)
-    run.tell(BackendStarted("etl", "batch"))
-    kit.advance(3 * LOOK_EVERY)
-    assert seen == [(status, executors)] * 2
-    assert {type(message) for message in run.backend.take_all()} == {GetFleetStatus, GetExecutors}
-
-
-def test_of_a_large_fleet_the_executors_are_asked_for_more_rarely(kit: Kit) -> None:
-    run = Run(kit, Plan(observe=lambda *_: None))
-    run.tell(BackendStarted("etl", "batch"), *(ExecutorPending(number, pod(f"x-{number}")) for number in range(3_000)))
-    kit.advance(8 * LOOK_EVERY)
-    asked = [type(message) for message in run.backend.take_all()]
-    assert (asked.count(GetFleetStatus), asked.count(GetExecutors)) == (8, 2)
-
-
 def test_no_executor_is_killed_once_the_fleet_stops(kit: Kit) -> None:
     killed: list[str] = []
     run = Run(kit, Plan(kill_every=timedelta(seconds=3), kill=killed.append))
@@ -520,8 +499,8 @@ class Screen:
         self.drawn.append(len(self.shown))
         self.on_refresh()
 
-    def observe(self, status: FleetStatus, executors: FleetExecutors | None) -> None:
-        self.shown.append(f"observed {status.app_id}")
+    def fold(self, change: FleetChanged) -> None:
+        self.shown.append(f"change {change.sequence}")
 
     def press(self, key: str) -> str | None:
         return "stop" if key == "y" else None
@@ -601,9 +580,8 @@ def test_however_much_happens_pictures_have_time_between_them(kit: Kit) -> None:
 
 
 def test_keys_the_terminals_signals_and_what_the_backend_answers_reach_the_output(kit: Kit) -> None:
-    observed = Observed(FleetStatus("etl", "batch", {}, {}), None)
-    loop = Loop(kit, observed, signal.SIGTSTP, signal.SIGCONT, signal.SIGWINCH, Key("s"), Key("y"), STOPPED)
-    assert loop.screen.shown == ["observed etl", "suspended", "resumed", "stopped"]
+    loop = Loop(kit, changed(7), signal.SIGTSTP, signal.SIGCONT, signal.SIGWINCH, Key("s"), Key("y"), STOPPED)
+    assert loop.screen.shown == ["change 7", "suspended", "resumed", "stopped"]
     assert loop.stops == ["a key was pressed"]
     assert loop.exit_code == 0
 
