@@ -428,11 +428,15 @@ class Door:
         return reply
 
     def _act(self, message: Question[A]) -> Steps[A]:
-        """Ask for what changes the fleet, and wait until the view has the change: it was sent before the answer."""
+        """Ask for what changes the fleet, and wait until the view has the change."""
         answer = yield from self.ask(message)
+        yield from self._catch_up()
+        return answer
+
+    def _catch_up(self) -> Steps[None]:
+        """Wait until the view has all that the Backend has answered to whomever: it was sent before the answer."""
         assert self._owner is not None
         yield from self._answered(self._owner.request(CatchUp()), CatchUp.__name__)
-        return answer
 
     def tell(self, message: FromDriver) -> None:
         """Tell the Backend something, without waiting.
@@ -528,6 +532,7 @@ class Door:
         limit = duration("timeout", timeout)
         now, view = self.system.clock.monotonic, self.state.view
         end = None if limit is None else later(now(), limit)
+        yield from self._catch_up()
         while True:
             change = self.state.change  # before all that is judged by it
             if goal.is_reached(view):
