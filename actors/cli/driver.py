@@ -20,14 +20,17 @@ from actors.messages import (
     ExecutorPending,
     ExecutorRemoved,
     ExecutorRunning,
+    ExecutorState,
     ExecutorStuck,
     ExecutorTerminating,
+    FleetChanged,
     FleetFailed,
     RegisterExecutor,
     StopBackend,
     ToDriver,
 )
 from actors.runtime import Actor, Address, Context, Terminated
+from actors.view import FleetView
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -90,7 +93,9 @@ class _ForceDue:
     """The stop takes too long."""
 
 
-ToFleetDriver: TypeAlias = ToDriver | Terminated | UseBackend | StopFleet | _TimeIsUp | _KillDue | _ForceDue
+ToFleetDriver: TypeAlias = (
+    ToDriver | FleetChanged | Terminated | UseBackend | StopFleet | _TimeIsUp | _KillDue | _ForceDue
+)
 
 
 class FleetDriver(Actor):
@@ -116,8 +121,9 @@ class FleetDriver(Actor):
         self._feed = feed
         self._tally = Tally()
         self._backend: Address | None = None
+        self._view = FleetView(self.clock)
         self._pods: dict[int, str] = {}
-        self._running: set[int] = set()
+        """The names of the pods of executors, until the message of their end was shown."""
         self._stopping: str | None = None
         self._failed = False
         self._left_behind: tuple[str, ...] = ()
@@ -131,6 +137,9 @@ class FleetDriver(Actor):
         match message:
             case UseBackend(backend):
                 self._backend = backend
+                self._view.follow(backend, self.address.tell)
+            case FleetChanged():
+                self._fold(message)
             case StopFleet(why, hands_over):
                 self._stop_fleet(why, hands_over=hands_over)
             case _TimeIsUp():
@@ -142,17 +151,11 @@ class FleetDriver(Actor):
                 self._plan.force()
             case BackendStarted():
                 self._begin()
-            case ExecutorPending(executor_id, pod):
-                self._pods[executor_id] = pod.name
-            case ExecutorRunning(executor_id, pod):
-                self._pods[executor_id] = pod.name
-                self._running.add(executor_id)
-            case ExecutorTerminating(executor_id):
-                self._running.discard(executor_id)
             case ExecutorRemoved(executor_id):
-                self._running.discard(executor_id)
                 self._pods.pop(executor_id, None)
-            case ExecutorStuck() | AllocationBlocked() | AllocationUnblocked():
+            case ExecutorPending() | ExecutorRunning() | ExecutorTerminating() | ExecutorStuck():
+                pass
+            case AllocationBlocked() | AllocationUnblocked():
                 pass
             case FleetFailed():
                 self._stop_fleet("the fleet failed")
@@ -165,6 +168,10 @@ class FleetDriver(Actor):
             case _:
                 assert_never(message)
 
+    def _fold(self, change: FleetChanged) -> None:
+        self._view.fold(change)
+        self._pods |= {each.id: each.pod for each in change.executors if each.pod is not None}
+
     def _show(self, event: Event) -> None:
         self._tally.apply(event)
         self._output(event)
@@ -176,18 +183,23 @@ class FleetDriver(Actor):
             self.timers.every("kill", self._plan.kill_every, _KillDue())
 
     def _kill_one(self) -> None:
-        """Kill a random executor. Register it first, so that its end does not count as a failure to start."""
-        if not self._running or self._backend is None or self._plan.kill is None:
-            return
-        victim = self.entropy.choice(sorted(self._running))
-        self._running.discard(victim)
-        self._backend.tell(RegisterExecutor(victim))
-        self._plan.kill(self._pods[victim])
+        """Kill a random executor. Register it first: its end is no failure to start then, and it is killed once."""
+        pods = {
+            each.id: each.pod
+            for each in self._view.executors().values()
+            if each.state is ExecutorState.RUNNING and each.pod is not None and not each.registered
+        }
+        if pods and self._backend is not None and self._plan.kill is not None:
+            victim = self.entropy.choice([*pods])
+            self._backend.tell(RegisterExecutor(victim))
+            self._plan.kill(pods[victim])
 
     def _stop_fleet(self, why: str, *, hands_over: bool = False) -> None:
         if self._stopping is None and self._backend is not None and not self._failed:
             self._stopping = why
-            self._show(stopping(self.clock.now(), why, len(self._pods), None if hands_over else self._plan.grace))
+            self._show(
+                stopping(self.clock.now(), why, len(self._view.executors()), None if hands_over else self._plan.grace)
+            )
             self.timers.cancel_all()
             if self._plan.force is not None:
                 self.timers.start("force", FORCE_AFTER, _ForceDue())

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from actors.fleet.stream import Event, EventBuffer
     from actors.kube.api import PodApi
-    from actors.messages import Executor, FleetStatus, Victims
+    from actors.messages import Executor, FleetStatus, ProfileStatus, Victims
     from actors.metrics.counts import Metrics, Traces
     from actors.runtime import ActorSystem
     from actors.settings import Settings
@@ -116,6 +116,11 @@ class AsyncFleet:
         The mapping cannot be changed, and does not change.
         """
         return self._door.executors()
+
+    @property
+    def profiles(self) -> Mapping[str, ProfileStatus]:
+        """The numbers of each profile and what blocks it, as of the last change; `status` asks for them."""
+        return self._door.profiles()
 
     @property
     def ended(self) -> tuple[Executor, ...]:

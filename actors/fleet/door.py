@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from actors.fleet.callbacks import Calls
     from actors.fleet.waiting import Steps
     from actors.kube.api import PodApi
-    from actors.messages import Executor, FromDriver, Question, Victims
+    from actors.messages import Executor, FromDriver, ProfileStatus, Question, Victims
     from actors.metrics.counts import Metrics, Traces
     from actors.page.plan import PagePlan
 
@@ -341,6 +341,11 @@ class Door:
         """Return the executors that live, by id."""
         self.check()
         return self.state.view.executors()
+
+    def profiles(self) -> Mapping[str, ProfileStatus]:
+        """Return the status of each profile."""
+        self.check()
+        return self.state.view.profiles
 
     def ended(self) -> tuple[Executor, ...]:
         """Return the executors that ended last."""

@@ -96,7 +96,20 @@ class _Life:
 
     def forget_words(self, loss: LossReason | None) -> None:
         """Keep what a lane has."""
-        self.value = replace(self.value, pod=None, ip=None, reason=None, loss=loss)
+        last = self.value
+        self.value = Executor(
+            last.id,
+            last.profile,
+            last.state,
+            pod=None,
+            node=last.node,
+            ip=None,
+            since=last.since,
+            registered=False,
+            restarts=last.restarts,
+            reason=None,
+            loss=loss,
+        )
         self.notes = None
 
     def began(self, state: int) -> Timestamp | None:
@@ -198,7 +211,7 @@ class FleetHistory:
             life = self._living.get(executor_id)
             if life is not None:
                 why = "it was requested and never observed" if life.value.pod is None else life.value.reason
-                self._end(life, replace(life.value, reason=why), at)
+                self._end(life, replace(life.value, reason=why, registered=False), at)
 
     def annotate(self, executor_id: int, columns: Mapping[str, str | None]) -> None:
         """Set columns of the driver's own for an executor that lives; None clears one."""
@@ -316,8 +329,10 @@ class FleetHistory:
 
     def _count(self, executor: Executor, at: Timestamp) -> None:
         if executor.loss is not None:
-            counts = self._losses.setdefault(int(at // 60), Counter())
-            counts[executor.profile, executor.loss.kind.value] += 1
+            minute = int(at // 60)
+            if minute not in self._losses:
+                self._losses[minute] = Counter()
+            self._losses[minute][executor.profile, executor.loss.kind.value] += 1
             if len(self._losses) > LOSS_MINUTES:
                 del self._losses[min(self._losses)]
 
@@ -343,7 +358,7 @@ class FleetHistory:
         self._living.pop(life.id, None)
         self.seq += 1
         life.enter(_ENDED, at)
-        life.value, life.ended_at, life.seq = replace(value, registered=False), life.states[-1][1], self.seq
+        life.value, life.ended_at, life.seq = value, life.states[-1][1], self.seq
         self._ended[life.id] = life
         self._full.append(life)
         if len(self._full) > ENDED_KEPT:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["FleetView"]
 
 NOBODY: Final[Mapping[int, Executor]] = MappingProxyType({})
+NO_PROFILES: Final[Mapping[str, ProfileStatus]] = MappingProxyType({})
 
 
 def _ask_nobody() -> None:
@@ -128,8 +129,8 @@ class FleetView:
 
     @property
     def profiles(self) -> Mapping[str, ProfileStatus]:
-        """The status of each profile."""
-        return {} if self.status is None else self.status.profiles
+        """The status of each profile. It does not change."""
+        return NO_PROFILES if self.status is None else MappingProxyType({**self.status.profiles})
 
     def status_now(self) -> FleetStatus | None:
         """Return the status with its ages as of now."""

@@ -35,9 +35,11 @@ from actors.messages import (
     ExecutorPending,
     ExecutorRemoved,
     ExecutorRunning,
+    ExecutorState,
     ExecutorStuck,
     ExecutorTerminating,
     FleetFailed,
+    FollowFleet,
     RegisterExecutor,
     StopBackend,
     ToDriver,
@@ -46,14 +48,14 @@ from actors.pods.loss import LossKind, LossReason
 from actors.pods.pod import ObjectMeta, Pod
 from actors.runtime import Terminated
 from actors.text import LONGEST_LINE
-from tests.unit.changes import changed
+from tests.unit.changes import changed, everything, executor
 from tests.unit.hostile import HOSTILE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from actors.cli.output import Output
-    from actors.messages import FleetChanged
+    from actors.messages import Executor, FleetChanged
     from actors.runtime import Address
     from actors.testing import Kit, Probe
 
@@ -290,6 +292,12 @@ class Run:
             name="driver",
         )
         self.tell(UseBackend(self.backend.address))
+        self.backend.take(FollowFleet)
+        self.sequence = 0
+
+    def publish(self, *executors: Executor) -> None:
+        self.sequence += 1
+        self.tell(changed(self.sequence, *executors) if self.sequence > 1 else everything(1, *executors))
 
     def tell(self, *messages: object) -> None:
         for message in messages:
@@ -352,9 +360,9 @@ def test_the_begin_of_a_stop_says_how_long_it_may_take(
 ) -> None:
     run = Run(kit, Plan(grace=grace))
     run.tell(BackendStarted("etl", "batch"))
-    for executor_id in (*executors, 9):
-        run.tell(ExecutorPending(executor_id, pod(f"etl-exec-{executor_id}")))
-    run.tell(ExecutorRemoved(9, ENDED), StopFleet("interrupted"))
+    run.publish(*(executor(executor_id, ExecutorState.PENDING) for executor_id in (*executors, 9)))
+    run.publish(executor(9, ExecutorState.ENDED))
+    run.tell(StopFleet("interrupted"))
     assert run.events[-1].event == "stopping"
     assert (run.events[-1].reason, run.events[-1].message) == ("interrupted", message)
 
@@ -385,21 +393,32 @@ def test_a_backend_that_crashed_is_a_failure(kit: Kit) -> None:
 def test_a_running_executor_is_registered_and_killed_every_interval(kit: Kit) -> None:
     killed: list[str] = []
     run = Run(kit, Plan(kill_every=timedelta(seconds=3), kill=killed.append))
-    run.tell(BackendStarted("etl", "batch"), ExecutorPending(1, pod("etl-exec-1")))
+    run.publish(executor(1, ExecutorState.PENDING))
+    run.tell(BackendStarted("etl", "batch"))
     kit.advance(timedelta(seconds=3))
     assert killed == []
-    run.tell(ExecutorRunning(1, pod("etl-exec-1")), ExecutorRunning(2, pod("etl-exec-2")))
+    run.publish(executor(1), executor(2))
     kit.advance(timedelta(seconds=3))
-    registered = [message.executor_id for message in run.backend.take_all(RegisterExecutor)]
-    assert killed == [f"etl-exec-{registered[0]}"]
-    kit.advance(timedelta(seconds=6))
-    assert sorted(killed) == ["etl-exec-1", "etl-exec-2"]
+    registered = run.backend.take(RegisterExecutor).executor_id
+    assert killed == [f"app-exec-{registered}"]
+    run.publish(executor(registered, registered=True))
+    kit.advance(timedelta(seconds=3))
+    assert sorted(killed) == ["app-exec-1", "app-exec-2"]
+
+
+def test_the_message_of_an_end_has_the_name_of_the_pod(kit: Kit) -> None:
+    run = Run(kit, Plan())
+    run.publish(executor(1))
+    run.publish(executor(1, ExecutorState.ENDED))
+    run.tell(ExecutorRemoved(1, ENDED))
+    assert run.events[-1].pod == "app-exec-1"
 
 
 def test_no_executor_is_killed_once_the_fleet_stops(kit: Kit) -> None:
     killed: list[str] = []
     run = Run(kit, Plan(kill_every=timedelta(seconds=3), kill=killed.append))
-    run.tell(BackendStarted("etl", "batch"), ExecutorRunning(1, pod("etl-exec-1")), StopFleet("interrupted"))
+    run.publish(executor(1))
+    run.tell(BackendStarted("etl", "batch"), StopFleet("interrupted"))
     kit.advance(timedelta(seconds=30))
     assert killed == []
 

@@ -89,7 +89,7 @@ def test_an_executor_goes_through_its_states() -> None:
     (row,) = made.living()
     assert (row.state, row.since, row.requested_at, row.running_at) == ("terminating", T0 + 4, T0, T0 + 3)
     assert (row.why, row.retiring, row.pod) == (why, True, "app-exec-1")
-    change(made, T0 + 5, removed(1, since=T0 + 5, registered=True))
+    change(made, T0 + 5, removed(1, since=T0 + 5))
     assert made.living() == []
     (row,) = made.ended()
     assert (row.state, row.ended_at, row.loss, row.exit_code) == ("ended", T0 + 5, "OOM_KILLED", 137)
