@@ -434,6 +434,25 @@ def test_the_excess_goes_by_policy(kind: str, victims: Any, left: list[int]) -> 
     stage.run(program())
 
 
+def test_whoever_acts_reads_what_it_has_changed(kind: str) -> None:
+    stage = Stage(kind)
+
+    async def program() -> None:
+        async with stage.fleet(instances=2) as fleet:
+            await fleet.wait_for(running=2)
+            for target in (5, 1, 3):
+                await fleet.scale(target)
+                assert fleet.profiles["default"].target == target
+            with pytest.raises(TypeError):
+                fleet.profiles["gpu"] = fleet.profiles["default"]
+            await fleet.kill(2)
+            assert fleet.executors[2].state == "terminating"
+            assert await fleet.register(1)
+            assert fleet.executors[1].registered
+
+    stage.run(program())
+
+
 def test_a_profile_that_is_not_named_keeps_its_target(kind: str) -> None:
     stage = Stage(kind)
 
