@@ -174,7 +174,8 @@ def _why(entry: LedgerEntry, pod: Pod | None, at: datetime) -> tuple[str | None,
         return why_terminating(entry, pod), None
     if entry.scaled_down:
         return f"executor {entry.executor_id} is in excess of the target and is being deleted", None
-    if pod is None or (entry.state is not ExecutorState.PENDING and not crashes_in_place(pod)):
+    waits = entry.state is ExecutorState.PENDING
+    if pod is None or not (waits or (entry.stuck and crashes_in_place(pod))):
         return None, None
     if (gated := why_gated(pod)) is not None or not entry.stuck:
         return gated, None
