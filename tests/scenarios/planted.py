@@ -101,11 +101,6 @@ def an_end_is_not_noted(right: Any, book: Any, *args: Any, **more: Any) -> Any:
     return (book, told) if told else (after, told)
 
 
-def the_stop_tells_all_ends(right: Any, book: Any) -> Any:
-    ended = [entry for entry in book.entries.values() if entry.notified_at is not None and entry.removed_at is not None]
-    return [*right(book), *ended]
-
-
 # ── lost ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -296,7 +291,6 @@ BUGS: Final = (
     Bug(TOO_MANY, Expectations, "answered", an_answer_is_as_good_as_a_pod),
     Bug(TOO_MANY, FleetState, "target", a_fleet_on_hold_goes_on, begins=20),
     Bug(TWICE, Ledger, "removed", an_end_is_not_noted),
-    Bug(TWICE, Ledger, "present", the_stop_tells_all_ends, begins=7),
     Bug(LOST, _Subscription, "add", ends_push_out_ends, begins=2),
     Bug(LOST, LifecycleManager, "_confirmed", nobody_says_where_one_went),
     Bug(LOST, LifecycleManager, "_report_end", success_is_no_news, begins=2),
