@@ -101,6 +101,21 @@ def an_end_is_not_noted(right: Any, book: Any, *args: Any, **more: Any) -> Any:
     return (book, told) if told else (after, told)
 
 
+# ── published wrongly ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def an_end_is_no_news_for_followers(right: Any, state: Any, ended: Any) -> None:
+    changed, state.changed = state.changed, None
+    right(state, ended)
+    state.changed = changed
+
+
+def pods_are_no_news_for_followers(right: Any, state: Any, message: Any) -> None:
+    changed, state.changed = state.changed, None
+    right(state, message)
+    state.changed = changed
+
+
 # ── lost ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -264,6 +279,7 @@ AGAIN: Final = "a delete again and again"
 EXCESS: Final = "excess that stays"
 SHOWN: Final = "shown wrongly"
 SHARED: Final = "shared state"
+UNPUBLISHED: Final = "published wrongly"
 
 SIGNS: Final = {
     TOO_MANY: "^invariant 1 ",
@@ -282,6 +298,7 @@ SIGNS: Final = {
     SHARED: "^8: ",
     EXCESS: "^4: .* that may be ended",
     SHOWN: "^2: .* (is shown as|are shown as ended|are registered)",
+    UNPUBLISHED: "^2: published ",
 }
 """By what each kind is to be found, in the words of `chaos`: whatever else a bug breaks does not count."""
 
@@ -314,4 +331,6 @@ BUGS: Final = (
     Bug(EXCESS, Scaling, "notice", nobody_counts_again, begins=21),
     Bug(SHOWN, Executors, "_report", who_ends_as_soon_as_seen_is_not_shown, begins=43),
     Bug(SHOWN, Ledger, "disconnected", a_lost_connection_is_no_news, begins=304),
+    Bug(UNPUBLISHED, FleetState, "ends", an_end_is_no_news_for_followers, begins=1),
+    Bug(UNPUBLISHED, FleetState, "observe", pods_are_no_news_for_followers, begins=1),
 )
