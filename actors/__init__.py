@@ -29,6 +29,10 @@ expectation
     The Allocator's note of a requested executor: when its POST was answered, and until when its pod must be observed.
 ledger
     The Backend's record of executors: pod UID, what the driver was notified of, registered, killed, removed.
+follower
+    Somebody whom the Backend sends each change of the fleet, as values. Its *view* is what it knows from them.
+withdrawn
+    An executor that is no longer requested, and of which the driver was told nothing.
 loss reason
     Why an executor is gone: kind, exit code, whether the application caused it, and a message for people.
 registered, disconnected
@@ -120,9 +124,11 @@ if TYPE_CHECKING:
         ExecutorState,
         ExecutorStuck,
         ExecutorTerminating,
+        FleetChanged,
         FleetExecutors,
         FleetFailed,
         FleetStatus,
+        FollowFleet,
         GetExecutorIds,
         GetExecutors,
         GetFleetStatus,
@@ -175,10 +181,12 @@ __all__ = [
     "ExecutorStuck",
     "ExecutorTerminating",
     "Fleet",
+    "FleetChanged",
     "FleetEnded",
     "FleetExecutors",
     "FleetFailed",
     "FleetStatus",
+    "FollowFleet",
     "GetExecutorIds",
     "GetExecutors",
     "GetFleetStatus",

@@ -27,6 +27,7 @@ from actors.errors import Refused
 from actors.executors.executors import Executors
 from actors.executors.fleet_state import FleetState
 from actors.executors.kills import Kills
+from actors.executors.publication import Publication
 from actors.executors.scaling import Scaling
 from actors.executors.status import fleet_status, held_pods, joined
 from actors.kube.metered import MeteredPodApi
@@ -35,6 +36,7 @@ from actors.lease.write_permission import LeaseChange, LeaseOver, WritePermissio
 from actors.manifests import executor_pod
 from actors.messages import BackendFailed, BackendStopped, FleetStatus, GetFleetStatus, StopBackend
 from actors.messages.internal import (
+    CreationBlocked,
     Freshness,
     LeaseAcquired,
     LeaseHeld,
@@ -249,17 +251,25 @@ class Backend(Actor):
             permission=self._permission,
             driver_pod=self._driver_pod,
             is_reached=self._is_reached,
-            tell=tell,
+            executors=self._executors,
             end=self._end,
+        )
+        self._publication = Publication(
+            self,
+            state=self._state,
+            sources=self._sources,
+            status=self._status,
+            hold=self._channel.hold,
+            release=self._channel.release,
         )
         self._handlers = _merged(
             self.handlers(),
             self._executors.handlers(),
             self._kills.handlers(),
             self._scaling.handlers(),
-            self._permission.handlers(),
             self._startup.handlers(),
             self._shutdown.handlers(),
+            self._publication.handlers(),
         )
         self.at_end(self._close)
 
@@ -268,8 +278,9 @@ class Backend(Actor):
     def handlers(self) -> dict[type, Callable[..., object]]:
         """Map each message that no single helper handles to its handler."""
         return {
+            CreationBlocked: self._creation_blocked,
             Freshness: self._source_changed,
-            GetFleetStatus: self._status,
+            GetFleetStatus: self._get_status,
             LeaseHeld: self._lease_changed,
             LeaseNotHeld: self._lease_changed,
             LeaseOver: self._lease_changed,
@@ -281,7 +292,9 @@ class Backend(Actor):
     def receive(self, message: object) -> object:
         """Handle one message of the driver, a child or the supervisor."""
         with self._crash_report:
-            return self._receive(message)
+            answer = self._receive(message)
+            self._publication.turn_ends(message)
+            return answer
 
     def _receive(self, message: object) -> object:
         if isinstance(message, SupervisorMessage):
@@ -304,6 +317,10 @@ class Backend(Actor):
             self._counts.backend.ended(message.name, message.cause)
         self._supervisor.handle(message)
         self._shutdown.child_ended()
+
+    def _creation_blocked(self, message: CreationBlocked) -> None:
+        self._state.block(message, self.clock.now())
+        self._permission.creation_blocked(message)
 
     def _source_changed(self, message: Freshness) -> None:
         self._sources[message.source] = joined(self._sources.get(message.source), message)
@@ -339,8 +356,11 @@ class Backend(Actor):
             logger.warning("driver died, backend ends, fleet is left as it is")
             self.stop()
 
-    def _status(self, _: GetFleetStatus) -> FleetStatus:
-        ledger = self._state.ledger
+    def _get_status(self, _: GetFleetStatus) -> FleetStatus:
+        return self._status()
+
+    def _status(self) -> FleetStatus:
+        ledger, at = self._state.ledger, self.clock.now()
         return fleet_status(
             self._settings.app_id,
             self._api.namespace,
@@ -352,10 +372,10 @@ class Backend(Actor):
             stopping=self._shutdown.has_begun,
             may_write=self._permission.may_write,
             lease_held=self._permission.lease_held,
-            held=held_pods(self._state.states, self.clock.now()),
+            held=held_pods(self._state.finalized.values(), at),
             on_hold=self._state.hold is not None,
             starts=self._state.starts,
-            at=self.clock.now(),
+            at=at,
         )
 
     # ── the start ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -422,6 +442,7 @@ class Backend(Actor):
 
     def _end(self, last: BackendStopped | BackendFailed) -> None:
         self._startup.end()
+        self._publication.end()
         self._channel.end(last)
         self.stop()
 

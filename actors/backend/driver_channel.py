@@ -52,6 +52,8 @@ class DriverChannel:
         self._recorder = recorder
         self._clock = clock
         self._counts = counts
+        self._held: list[ToDriver] | None = None
+        """The messages of this turn, if they are sent at its end."""
         self._is_over = False
         self._is_stopping = False
         self._began = clock.monotonic()
@@ -60,10 +62,24 @@ class DriverChannel:
     def tell(self, message: ToDriver | None) -> None:
         """Send a message, if there is one, unless the last message was sent."""
         if message is not None and not self._is_over:
-            self._driver.tell(message)
+            if self._held is None:
+                self._driver.tell(message)
+            else:
+                self._held.append(message)
             self._count(message)
             if type(message) in _RECORDED:
                 self.record(cast("ToEventRecorder", message))
+
+    def hold(self) -> None:
+        """From now on, send what is to be sent at each `release`: whoever follows the fleet is told before."""
+        self._held = self._held or []
+
+    def release(self) -> None:
+        """Send what is held."""
+        while self._held:
+            held, self._held = self._held, []
+            for message in held:
+                self._driver.tell(message)
 
     def record(self, message: ToEventRecorder) -> None:
         """Have a message recorded as a Kubernetes Event, if that is on and the recorder is up."""
@@ -79,6 +95,7 @@ class DriverChannel:
         """Send the last message, unless one was sent."""
         if self._is_over:
             return
+        self.release()
         self._is_over = True
         if self._is_stopping:
             seconds = self._counts.stop_seconds = self._clock.monotonic() - self._began

@@ -16,6 +16,7 @@ from actors.messages import (
     ExecutorDisconnected,
     ExecutorDrained,
     ExecutorIdle,
+    FollowFleet,
     FromDriver,
     GetExecutorIds,
     GetExecutors,
@@ -71,7 +72,7 @@ def checked(message: FromDriver, profiles: Collection[str]) -> FromDriver:
         raise Refused(f"{type(message).__name__} cannot be read: {type(error).__name__}") from None
 
 
-def _checked(message: FromDriver, name: str, profiles: Collection[str]) -> FromDriver:  # noqa: C901 - one case a message
+def _checked(message: FromDriver, name: str, profiles: Collection[str]) -> FromDriver:  # noqa: C901, PLR0912 - one case a message
     match message:
         case RequestTotalExecutors(totals, keep_others):
             return RequestTotalExecutors(
@@ -112,6 +113,10 @@ def _checked(message: FromDriver, name: str, profiles: Collection[str]) -> FromD
             | IsExecutorExcluded(executor_id)
         ):
             return type(message)(_id(executor_id, f"{name}.executor_id"))
+        case FollowFleet(follower):
+            if not callable(follower):
+                raise Refused(f"{name}.follower = {_shown(follower)}: must be a function of one FleetChanged")
+            return message
         case StopBackend(delete_pods):
             if not isinstance(delete_pods, bool | None):
                 raise Refused(f"{name}.delete_pods = {_shown(delete_pods)}: must be True, False or None")

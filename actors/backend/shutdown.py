@@ -20,7 +20,6 @@ from actors.backend.deletion.claims_deletion import ClaimsDeletion
 from actors.backend.deletion.fleet_deletion import FleetDeletion, FleetDeletionEvent, ListDue, LookedUp
 from actors.backend.deletion.remaining_pods import LOST_REQUESTS
 from actors.backend.rbac import makes_claims
-from actors.executors.ledger import ends
 from actors.manifests.stop_grace import longest_pause, longest_stop_grace
 from actors.messages import BackendStopped
 from actors.messages.internal import (
@@ -43,10 +42,10 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from actors.backend.driver_pod import DriverPod
+    from actors.executors.executors import Executors
     from actors.executors.fleet_state import FleetState
     from actors.kube.api import PodApi
     from actors.lease.write_permission import WritePermission
-    from actors.messages import ToDriver
     from actors.runtime import Actor, Supervisor
     from actors.settings import Settings
 
@@ -148,7 +147,7 @@ class Shutdown:
         permission: WritePermission,
         driver_pod: DriverPod,
         is_reached: Callable[[], bool],
-        tell: Callable[[ToDriver], None],
+        executors: Executors,
         end: Callable[[BackendStopped], None],
     ) -> None:
         self._backend = backend
@@ -168,7 +167,7 @@ class Shutdown:
         self._makes_claims = makes_claims(settings)
         self._fleet = FleetDeletion(backend, settings, api, pool=self._pool, state=state, driver_pod=driver_pod)
         self._claims = ClaimsDeletion(backend, self._pool)
-        self._tell = tell
+        self._executors = executors
         self._end = end
         self._deletes = False
         self._were_stopped_early = False
@@ -400,5 +399,4 @@ class Shutdown:
             if (self._only is None or entry.executor_id in self._only) and pod not in left:
                 requested = entry.killed.message if entry.killed is not None else None
                 reason = stopped_with_fleet(entry.executor_id, requested, ends_by=ending.get(pod))
-                for message in ends(entry, reason, entry.pod_in(self._state.states)):
-                    self._tell(message)
+                self._executors.remove(entry.executor_id, entry.uid, reason)

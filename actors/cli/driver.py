@@ -5,10 +5,9 @@ It gives its executors no work and has no connections to them, so it does not re
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, assert_never, cast
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, assert_never
 
 from actors.cli.events import NOTHING_MADE, Event, describe, failed, stopped, stopping
 from actors.cli.tally import Tally
@@ -21,25 +20,24 @@ from actors.messages import (
     ExecutorPending,
     ExecutorRemoved,
     ExecutorRunning,
+    ExecutorState,
     ExecutorStuck,
     ExecutorTerminating,
+    FleetChanged,
     FleetFailed,
-    GetExecutors,
-    GetFleetStatus,
     RegisterExecutor,
     StopBackend,
     ToDriver,
 )
-from actors.runtime import Actor, ActorDeadError, Address, Context, Terminated
+from actors.runtime import Actor, Address, Context, Terminated
+from actors.view import FleetView
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from actors.messages import FleetExecutors, FleetStatus
-    from actors.runtime.mailbox import Reply
 
-__all__ = ["FORCE_AFTER", "LOOK_EVERY", "FleetDriver", "Plan", "StopFleet", "UseBackend"]
+__all__ = ["FORCE_AFTER", "FleetDriver", "Plan", "StopFleet", "UseBackend"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,19 +55,11 @@ class Plan:
     """Ends all pods at once, without their grace periods, if a stop takes longer than `FORCE_AFTER`."""
     grace: timedelta | None = None
     """How long executors have to end at a stop, at the most; None if the stop leaves them."""
-    observe: Callable[[FleetStatus, FleetExecutors | None], object] | None = None
-    """Receives what the Backend answers to `GetFleetStatus` and `GetExecutors`, for who shows more than events say."""
 
 
 FORCE_AFTER: Final = timedelta(seconds=7)
 """How long a stop waits for executors on the embedded cluster, which ends with the command. Enough for the default
 grace period of 5 s, and short enough that Ctrl-C takes at most 10 s."""
-
-LOOK_EVERY: Final = timedelta(milliseconds=500)
-"""How often the Backend is asked, if the last answer has come."""
-
-LOOKED_AT: Final = 1_000
-"""Executors that the Backend is asked for each time, which takes it some 5 ms; of more, more rarely."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,12 +93,9 @@ class _ForceDue:
     """The stop takes too long."""
 
 
-@dataclass(frozen=True, slots=True)
-class _LookDue:
-    """Time to ask the Backend how the fleet is."""
-
-
-ToFleetDriver: TypeAlias = ToDriver | Terminated | UseBackend | StopFleet | _TimeIsUp | _KillDue | _ForceDue | _LookDue
+ToFleetDriver: TypeAlias = (
+    ToDriver | FleetChanged | Terminated | UseBackend | StopFleet | _TimeIsUp | _KillDue | _ForceDue
+)
 
 
 class FleetDriver(Actor):
@@ -134,13 +121,12 @@ class FleetDriver(Actor):
         self._feed = feed
         self._tally = Tally()
         self._backend: Address | None = None
+        self._view = FleetView(self.clock)
         self._pods: dict[int, str] = {}
-        self._running: set[int] = set()
+        """The names of the pods of executors, until the message of their end was shown."""
         self._stopping: str | None = None
         self._failed = False
         self._left_behind: tuple[str, ...] = ()
-        self._looks = 0
-        self._answers: list[Reply] = []
 
     def receive(self, message: ToFleetDriver) -> Any:  # noqa: C901, PLR0912 - one case a message
         """Handle one message."""
@@ -151,30 +137,25 @@ class FleetDriver(Actor):
         match message:
             case UseBackend(backend):
                 self._backend = backend
+                self._view.follow(backend, self.address.tell)
+            case FleetChanged():
+                self._fold(message)
             case StopFleet(why, hands_over):
                 self._stop_fleet(why, hands_over=hands_over)
             case _TimeIsUp():
                 self._stop_fleet("time is up")
             case _KillDue():
                 self._kill_one()
-            case _LookDue():
-                self._look()
             case _ForceDue():
                 assert self._plan.force is not None
                 self._plan.force()
             case BackendStarted():
                 self._begin()
-            case ExecutorPending(executor_id, pod):
-                self._pods[executor_id] = pod.name
-            case ExecutorRunning(executor_id, pod):
-                self._pods[executor_id] = pod.name
-                self._running.add(executor_id)
-            case ExecutorTerminating(executor_id):
-                self._running.discard(executor_id)
             case ExecutorRemoved(executor_id):
-                self._running.discard(executor_id)
                 self._pods.pop(executor_id, None)
-            case ExecutorStuck() | AllocationBlocked() | AllocationUnblocked():
+            case ExecutorPending() | ExecutorRunning() | ExecutorTerminating() | ExecutorStuck():
+                pass
+            case AllocationBlocked() | AllocationUnblocked():
                 pass
             case FleetFailed():
                 self._stop_fleet("the fleet failed")
@@ -187,6 +168,10 @@ class FleetDriver(Actor):
             case _:
                 assert_never(message)
 
+    def _fold(self, change: FleetChanged) -> None:
+        self._view.fold(change)
+        self._pods |= {each.id: each.pod for each in change.executors if each.pod is not None}
+
     def _show(self, event: Event) -> None:
         self._tally.apply(event)
         self._output(event)
@@ -196,36 +181,24 @@ class FleetDriver(Actor):
             self.timers.start("for", self._plan.run_for, _TimeIsUp())
         if self._plan.kill_every is not None:
             self.timers.every("kill", self._plan.kill_every, _KillDue())
-        if self._plan.observe is not None:
-            self.timers.every("look", LOOK_EVERY, _LookDue())
-
-    def _look(self) -> None:
-        """Pass the last answers on and ask again, unless the Backend has not answered yet."""
-        if self._backend is None or self._plan.observe is None or not all(answer.is_set for answer in self._answers):
-            return
-        if self._answers:
-            with suppress(ActorDeadError):
-                status, *more = (answer.get(timeout=0) for answer in self._answers)
-                self._plan.observe(status, more[0] if more else None)
-        self._looks += 1
-        asks_all = self._looks % (1 + len(self._pods) // LOOKED_AT) == 0
-        questions = (GetFleetStatus(), GetExecutors()) if asks_all else (GetFleetStatus(),)
-        self._answers = [cast("Reply", self._backend.request(question)) for question in questions]
 
     def _kill_one(self) -> None:
-        """Kill a random executor. Register it first, so that its end does not count as a failure to start."""
-        if not self._running or self._backend is None or self._plan.kill is None:
-            return
-        victim = self.entropy.choice(sorted(self._running))
-        self._running.discard(victim)
-        self._backend.tell(RegisterExecutor(victim))
-        self._plan.kill(self._pods[victim])
+        """Kill a random executor. Register it first: its end is no failure to start then, and it is killed once."""
+        pods = {
+            each.id: each.pod
+            for each in self._view.executors().values()
+            if each.state is ExecutorState.RUNNING and each.pod is not None and not each.registered
+        }
+        if pods and self._backend is not None and self._plan.kill is not None:
+            victim = self.entropy.choice([*pods])
+            self._backend.tell(RegisterExecutor(victim))
+            self._plan.kill(pods[victim])
 
     def _stop_fleet(self, why: str, *, hands_over: bool = False) -> None:
         if self._stopping is None and self._backend is not None and not self._failed:
             self._stopping = why
-            grace = None if hands_over else self._plan.grace
-            self._show(stopping(self.clock.now(), why, len(self._pods), grace, stands_by=self._tally.stands_by))
+            grace, count = None if hands_over else self._plan.grace, len(self._view.executors())
+            self._show(stopping(self.clock.now(), why, count, grace, stands_by=self._tally.stands_by))
             self.timers.cancel_all()
             if self._plan.force is not None:
                 self.timers.start("force", FORCE_AFTER, _ForceDue())

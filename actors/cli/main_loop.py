@@ -1,6 +1,6 @@
 """`MainLoop`: what the main thread of `executor-pods run` does, item by item of its one inbox.
 
-Other threads put in what happens: events of the driver, answers of the Backend, log records, keys and signals. It shows
+Other threads put in what happens: events of the driver, changes of the fleet, log records, keys and signals. It shows
 them, begins a stop, and decides the exit code.
 """
 
@@ -20,12 +20,12 @@ from actors.cli.events import NOTHING_MADE, Event
 from actors.cli.logs import LogFormat, Repeats, as_json, as_text, is_told_by_event
 from actors.cli.output import Output
 from actors.cli.streams import discard, has_no_reader, say, say_raw, unwritten
+from actors.messages import FleetChanged
 from actors.runtime import elapsed, later
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from actors.messages import FleetExecutors, FleetStatus
     from actors.runtime import Address, Clock, Moment
 
 __all__ = [
@@ -38,7 +38,6 @@ __all__ = [
     "Item",
     "Key",
     "MainLoop",
-    "Observed",
 ]
 
 EXIT_OK: Final = 0
@@ -65,15 +64,7 @@ class Key:
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class Observed:
-    """What the Backend answered to the driver."""
-
-    status: FleetStatus
-    executors: FleetExecutors | None
-
-
-Item: TypeAlias = Event | Observed | Key | logging.LogRecord | signal.Signals
+Item: TypeAlias = Event | FleetChanged | Key | logging.LogRecord | signal.Signals
 Inbox = SimpleQueue[Item]
 """What the main thread reads. A SimpleQueue, because its `put` is safe in a signal handler."""
 
@@ -160,8 +151,8 @@ class MainLoop:
         match item:
             case Event():
                 self._show(item)
-            case Observed(status, executors):
-                self._write(partial(self._output.observe, status, executors))
+            case FleetChanged():
+                self._write(partial(self._output.fold, item))
             case Key(name):
                 if self._output.press(name) == "stop":
                     self._stop(EXIT_OK, "a key was pressed")

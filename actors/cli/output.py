@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from actors.cli.events import Event
-    from actors.messages import FleetExecutors, FleetStatus
+    from actors.messages import FleetChanged
 
 __all__ = ["Lines", "Output", "OutputFormat"]
 
@@ -31,8 +31,8 @@ class Output:
     def show(self, event: Event) -> None:
         """Show an event."""
 
-    def observe(self, status: FleetStatus, executors: FleetExecutors | None) -> None:
-        """Show what the Backend answered; `executors` is None if it was not asked for them."""
+    def fold(self, change: FleetChanged) -> None:
+        """Show what the fleet has become."""
 
     def note(self, text: str, times: int = 1) -> None:
         """Show a line of the library's log, which came so often by now."""

@@ -19,11 +19,12 @@ from actors.backend.backend import Backend
 from actors.backend.connection import connect
 from actors.cli.driver import FORCE_AFTER, FleetDriver, Plan, UseBackend
 from actors.cli.events import to_json, to_line
-from actors.cli.main_loop import EXIT_INTERRUPTED, EXIT_OK, REDRAW_SECONDS, Inbox, Key, MainLoop, Observed
+from actors.cli.main_loop import EXIT_INTERRUPTED, EXIT_OK, REDRAW_SECONDS, Inbox, Key, MainLoop
 from actors.cli.output import Lines, Output, OutputFormat
 from actors.cli.streams import discard, has_no_reader
 from actors.manifests import executor_pod
 from actors.manifests.stop_grace import longest_stop_grace
+from actors.messages import FollowFleet
 from actors.runtime import ActorSystem, Clock, SystemClock
 
 if TYPE_CHECKING:
@@ -119,8 +120,6 @@ def run_fleet(request: Request, inbox: Inbox) -> int:
         stack.callback(api.close)
         output = choose_output(request, inbox, clock)
         stack.callback(output.close)
-        if not isinstance(output, Lines):
-            plan = replace(plan, observe=lambda status, executors: inbox.put(Observed(status, executors)))
         system = ActorSystem()
         stack.callback(system.close)
         feed = None if page is None else page.feed
@@ -130,6 +129,8 @@ def run_fleet(request: Request, inbox: Inbox) -> int:
         stack.callback(driver.stop)
         backend = Backend.start(request.settings, driver, api, system=system, metrics=metrics)
         driver.tell(UseBackend(backend))
+        if not isinstance(output, Lines):
+            backend.tell(FollowFleet(inbox.put))
         patience = LOCAL_STOP if request.local else None
         loop = MainLoop(
             inbox,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import aclosing, contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import TYPE_CHECKING, Final, final
 
 from distributed.comm import get_address_host
 from tornado.iostream import StreamClosedError
@@ -17,11 +17,10 @@ from actors.page.plan import PagePlan
 from actors.page.site import HEADERS, Asked, Site, Stream, exposed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from distributed import Scheduler
 
-    from actors.messages import Question
     from actors.metrics.counts import Metrics
     from actors.runtime import Clock
 
@@ -44,20 +43,14 @@ class DashboardPage(PagePlan):
         """There is nothing to check: the server is there."""
 
     @contextmanager
-    def serve(
-        self,
-        app_id: str,
-        clock: Clock,
-        metrics: Metrics | None = None,
-        acted: Callable[[Question[Any]], None] | None = None,
-    ) -> Iterator[Page]:
+    def serve(self, app_id: str, clock: Clock, metrics: Metrics | None = None) -> Iterator[Page]:
         """Add the page's routes until the context ends. Called in another thread than the loop's."""
         feed = Feed(clock)
         metrics, render = exposed(metrics)
 
         async def begin() -> tuple[Site, str]:
             server, hosts = self.scheduler.http_server, AllowedHosts("0.0.0.0")  # noqa: S104 - reached from elsewhere
-            site = Site(feed, clock=clock, hosts=hosts, app_id=app_id, render_metrics=render, acted=acted)
+            site = Site(feed, clock=clock, hosts=hosts, app_id=app_id, render_metrics=render)
             self.scheduler.http_application.add_handlers(".*$", [(f"{PATH}(.*)", _Handler, {"site": site})])
             host = get_address_host(self.scheduler.address)
             return site, f"http://{f'[{host}]' if ':' in host else host}:{server.port}{PATH}"

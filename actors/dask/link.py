@@ -18,7 +18,6 @@ from actors.errors import FleetEnded
 from actors.fleet.stream import EventsMissed
 from actors.messages import (
     AllocationBlocked,
-    AllocationUnblocked,
     BackendFailed,
     ExecutorPending,
     ExecutorRemoved,
@@ -100,8 +99,6 @@ class Link(SchedulerPlugin):
         """By executor that runs: since when, in the loop's time."""
         self._drains: dict[int, asyncio.Task[Any]] = {}
         """By terminating executor: its drain, which may be over."""
-        self.blocked: dict[str, str] = {}
-        """By profile: why no executors can be created."""
         self._tasks: set[asyncio.Task[Any]] = set()
         self._said_stuck: set[str] = set()
         """Why executors are stuck that people were told of. A hundred with one wrong image are told of once."""
@@ -215,10 +212,6 @@ class Link(SchedulerPlugin):
             case ExecutorRunning(executor_id):
                 self._running_since[executor_id] = asyncio.get_running_loop().time()
                 self._said_stuck.clear()
-            case AllocationBlocked(profile, cause):
-                self.blocked[profile] = cause
-            case AllocationUnblocked(profile):
-                self.blocked.pop(profile, None)
             case EventsMissed():
                 self._catch_up()
             case _:

@@ -472,7 +472,7 @@ class PodCluster(Cluster):
     def _repr_html_(self, cluster_status: str | None = None) -> str:
         if cluster_status is None and self._parts is not None and self.status == Status.running:
             fleet, link, targets = self._parts
-            cluster_status = fleet_table(targets.wanted, fleet.executors.values(), link.connected(), link.blocked)
+            cluster_status = fleet_table(targets.wanted, fleet.executors.values(), link.connected(), fleet.profiles)
         return str(super()._repr_html_(cluster_status))
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
-    from actors.messages import Executor
+    from actors.messages import Executor, ProfileStatus
 
 __all__ = ["fleet_table"]
 
@@ -17,7 +17,10 @@ _HEAD = ("group", "wanted", "connected", "pods", "")
 
 
 def fleet_table(
-    wanted: Mapping[str, int], executors: Iterable[Executor], connected: Collection[int], blocked: Mapping[str, str]
+    wanted: Mapping[str, int],
+    executors: Iterable[Executor],
+    connected: Collection[int],
+    profiles: Mapping[str, ProfileStatus],
 ) -> str:
     """Return the table as HTML: how many workers are wanted and connected, what their pods do, and what blocks them."""
     states: dict[str, Counter[str]] = {group: Counter() for group in wanted}
@@ -37,7 +40,7 @@ def fleet_table(
                 str(number),
                 str(here[group]),
                 ", ".join(f"{count} {state}" for state, count in sorted(states[group].items())) or "none",
-                blocked.get(group) or stuck.get(group, ""),
+                (group in profiles and profiles[group].blocked) or stuck.get(group, ""),
             ),
             "td",
         )

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 
     from actors.executors.fleet_state import FleetState
     from actors.messages import ToDriver
+    from actors.pods.loss import LossReason
     from actors.pods.pod import Pod
     from actors.runtime import Actor, Address
     from actors.settings import Settings
@@ -181,18 +182,19 @@ class Executors:
 
     def _requested(self, message: ExecutorsRequested) -> None:
         ids, profile, steps = message.executor_ids, message.profile, message.memory_steps
-        self._state.ledger = self._state.ledger.requested(ids, profile, self._clock.now(), steps)
+        self._state.enter(self._state.ledger.requested(ids, profile, self._clock.now(), steps), *ids)
         self._counts.requested.add(self._counts.label(profile), by=len(ids))
         if steps:
             self._counts.more_memory.add(self._counts.label(profile), by=len(steps))
         self._record_in_lease()
 
     def _observed(self, message: ExecutorsObserved) -> None:
-        self._state.states = message.states
+        self._state.observe(message)
 
     def _seen(self, seen: ExecutorSeen) -> None:
         now, at = self._clock.monotonic(), self._clock.now()
-        self._state.ledger, report, ours = self._state.ledger.seen(seen.executor_id, seen.state, now, at)
+        ledger, report, ours = self._state.ledger.seen(seen.executor_id, seen.state, now, at)
+        self._state.enter(ledger, seen.executor_id)
         self._tell(report)
         if not ours:
             reason = "its id was abandoned, or belongs to an executor that has ended"
@@ -203,30 +205,34 @@ class Executors:
         stuck = message.stuck
         ledger = self._state.ledger.stuck(message.executor_id, message.uid, stuck.kind)
         if ledger is not None:
-            self._state.ledger = ledger
+            self._state.enter(ledger, message.executor_id)
             pod, profile = message.pod, ledger.entries[message.executor_id].profile
             node, ip = (None, None) if pod is None else (pod.node, pod.ip)
             self._tell(ExecutorStuck(message.executor_id, stuck.reason, stuck.message, stuck.since, profile, node, ip))
 
     def _removed(self, removed: RemoveExecutor) -> None:
-        now, at, ledger = self._clock.monotonic(), self._clock.now(), self._state.ledger
-        earlier = self._state.pod_of(removed.executor_id)
-        self._state.ledger, reports = ledger.removed(
-            removed.executor_id, removed.uid, removed.reason, now, at, pod=removed.pod, earlier=earlier
-        )
-        self._report(reports, removed.pod or earlier)
-        if reports:
+        now = self._clock.monotonic()
+        if self.remove(removed.executor_id, removed.uid, removed.reason, removed.pod):
             logger.info("executor removed: executor=%d reason=%s", removed.executor_id, removed.reason.message)
             if removed.since is not None:
                 self._counts.reaction.observe(now - removed.since)
+
+    def remove(self, executor_id: int, uid: str | None, reason: LossReason, pod: Pod | None = None) -> bool:
+        """Enter the end of an executor. Return whether the driver is notified of it."""
+        now, at, earlier = self._clock.monotonic(), self._clock.now(), self._state.pod_of(executor_id)
+        ledger, reports = self._state.ledger.removed(executor_id, uid, reason, now, at, pod=pod, earlier=earlier)
+        self._state.enter(ledger, executor_id)
+        self._report(reports, pod or earlier)
+        return bool(reports)
 
     def _abandoned(self, message: ExecutorsAbandoned) -> None:
         now, at = self._clock.monotonic(), self._clock.now()
         for executor_id in message.executor_ids:
             pod = self._state.pod_of(executor_id)
-            self._state.ledger, reports = self._state.ledger.abandoned(
+            ledger, reports = self._state.ledger.abandoned(
                 executor_id, message.reason, now, at, created=message.created, pod=pod
             )
+            self._state.enter(ledger, executor_id)
             logger.info("executor abandoned: executor=%d reason=%s", executor_id, message.reason)
             self._report(reports, pod)
 
@@ -235,10 +241,10 @@ class Executors:
         for report in reports:
             self._tell(report)
             if isinstance(report, ExecutorRemoved):
-                self._state.ended.append(EndedExecutor(self._state.ledger.entries[report.executor_id], pod, report))
+                self._state.ends(EndedExecutor(self._state.ledger.entries[report.executor_id], pod, report))
 
     def _scaled_down(self, message: ExecutorsScaledDown) -> None:
-        self._state.ledger = self._state.ledger.scaled_down(message.pods)
+        self._state.enter(self._state.ledger.scaled_down(message.pods), *message.pods)
 
     def _forget(self, _: _ForgetDue) -> None:
         """Forget our executors. For another driver's, ask LifecycleManager whether their pods are gone."""
@@ -269,7 +275,7 @@ class Executors:
         if ledger is None:
             self._warn_of_unknown(message.executor_id)
             return False
-        self._state.ledger = ledger
+        self._state.enter(ledger, message.executor_id)
         logger.debug("executor registered: executor=%d", message.executor_id)
         for name in (LIFECYCLE, ALLOCATOR):
             self._children[name].tell(ExecutorRegistered(message.executor_id, now))
@@ -288,7 +294,7 @@ class Executors:
         now = self._clock.monotonic()
         ledger = self._state.ledger.disconnected(message.executor_id, now, message.suspected)
         if ledger is not None:
-            self._state.ledger = ledger
+            self._state.enter(ledger, message.executor_id)
             self._children[LIFECYCLE].tell(ConnectionLost(message.executor_id, now, message.suspected))
 
     def _active_ids(self, _: GetExecutorIds) -> tuple[int, ...]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from actors.executors.ledger import Ledger
-from actors.messages import ProfileStatus
+from actors.messages import HeldPod, ProfileStatus
 from actors.messages.executor import ENDED_KEPT
 from actors.messages.internal import SetTotalExpectedExecutors, StartFailureRecord
 from actors.pods import ids
@@ -15,10 +15,10 @@ from actors.pods.state import PodTerminating
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from datetime import timedelta
+    from datetime import datetime, timedelta
 
     from actors.messages import ExecutorRemoved, Victims
-    from actors.messages.internal import LedgerEntry
+    from actors.messages.internal import CreationBlocked, ExecutorsObserved, LedgerEntry
     from actors.pods.pod import Pod
     from actors.pods.state import PodState
     from actors.runtime import Moment
@@ -54,6 +54,10 @@ class FleetState:
     ledger: Ledger = field(default_factory=Ledger)
     states: Mapping[int, PodState] = field(default_factory=dict)
     """The newest snapshot's states. The Backend keeps pods only here."""
+    finalized: dict[int, HeldPod] = field(default_factory=dict)
+    """The pods that finalizers hold, and those that they will hold when their grace period is over."""
+    changed: dict[int, EndedExecutor | None] | None = None
+    """The executors that have changed since they were published, with their ends; None while nobody follows."""
     profiles: Mapping[str, ProfileStatus] = field(default_factory=dict)
     """What the Allocator counted last."""
     ending: frozenset[int] | None = frozenset()
@@ -68,6 +72,42 @@ class FleetState:
     """How the running excess of a profile is ended. Without one, only the driver ends it."""
     hold: ScaleDown | None = None
     """How all running executors are ended, from `HoldFleet` until `ResumeFleet`; the targets are 0 meanwhile."""
+
+    def enter(self, ledger: Ledger, *executor_ids: int) -> None:
+        """Take the next ledger, in which these executors may look another way."""
+        self.ledger = ledger
+        if self.changed is not None:
+            for executor_id in executor_ids:
+                self.changed.setdefault(executor_id)
+
+    def ends(self, ended: EndedExecutor) -> None:
+        """Remember an end that the driver is notified of."""
+        self.ended.append(ended)
+        if self.changed is not None:
+            executor_id = ended.entry.executor_id
+            self.changed.pop(executor_id, None)  # so that it is the last one
+            self.changed[executor_id] = ended
+
+    def observe(self, message: ExecutorsObserved) -> None:
+        """Take the states of the newest snapshot."""
+        before, self.states = self.states, message.states
+        changed = message.changed if message.changed is not None else {*before, *self.states}
+        for executor_id in changed:
+            state = self.states.get(executor_id)
+            if state is not None and (held := _finalized(executor_id, state.pod)) is not None:
+                self.finalized[executor_id] = held
+            else:
+                self.finalized.pop(executor_id, None)
+        if self.changed is not None:
+            self.enter(self.ledger, *(each for each in changed if self.ledger.current(each) is not None))
+
+    def block(self, message: CreationBlocked, at: datetime) -> None:
+        """Note that a profile's creation is blocked or unblocked, which the Allocator's next counts say too."""
+        status = self.profiles.get(message.profile)
+        if status is not None:
+            since = None if message.cause is None else status.blocked_since or at
+            blocked = replace(status, blocked=message.cause, blocked_by=message.blocked_by, blocked_since=since)
+            self.profiles = {**self.profiles, message.profile: blocked}
 
     def forgive(self) -> None:
         """Forget failed starts, as the driver sets a target. No Allocator may run now that could forget them."""
@@ -133,3 +173,9 @@ class FleetState:
         """Return the name of an executor's pod. An adopted pod may have another prefix than ours."""
         pod = entry.pod_in(self.states)
         return pod.name if pod is not None else ids.pod_name(self.pod_prefix, entry.executor_id)
+
+
+def _finalized(executor_id: int, pod: Pod) -> HeldPod | None:
+    """Return a pod that its finalizers will hold once its grace period is over, None if they will not."""
+    finalizers, since = pod.metadata.finalizers, pod.metadata.deletion_timestamp
+    return HeldPod(executor_id, pod.name, finalizers, since) if finalizers and since is not None else None

@@ -251,7 +251,8 @@ class Kills:
         """Kill one executor, to be deleted at `delete_at` if it runs. Return its entry from before."""
         now, entry = self._clock.monotonic(), self._state.ledger.entries[executor_id]
         kill = ExecutorKilled(executor_id, self._clock.now(), delete_at if entry.runs else now, message, retired)
-        self._state.ledger, kill, report = self._state.ledger.killed(kill, now, entry.pod_in(self._state.states))
+        ledger, kill, report = self._state.ledger.killed(kill, now, entry.pod_in(self._state.states))
+        self._state.enter(ledger, executor_id)
         self._tell(report)
         self._children[LIFECYCLE].tell(kill)
         if not retired:  # the Allocator is told of all that retire in one message, with the target

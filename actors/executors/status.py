@@ -17,7 +17,7 @@ from actors.messages import (
     SourceStatus,
 )
 from actors.messages.internal import Freshness, Source, StartFailureRecord
-from actors.pods.pod import held_since, restarts
+from actors.pods.pod import restarts
 from actors.pods.stuck import StuckKind, crashes_in_place, does_not_start, why_gated, why_stuck
 from actors.runtime import elapsed
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from actors.pods.state import PodState
     from actors.runtime import Moment
 
-__all__ = ["fleet_executors", "fleet_status", "held_pods", "joined", "living_executor"]
+__all__ = ["ended_executor", "fleet_executors", "fleet_status", "held_pods", "joined", "living_executor"]
 
 NO_FAILURES: Final = StartFailureRecord()
 """No executor has failed to start."""
@@ -100,13 +100,9 @@ def _backoff_until(count: StartFailureCount | None, now: Moment, at: datetime | 
     return None if at is None or until <= now else at + elapsed(now, until)
 
 
-def held_pods(states: Mapping[int, PodState], at: datetime) -> tuple[HeldPod, ...]:
+def held_pods(finalized: Iterable[HeldPod], at: datetime) -> tuple[HeldPod, ...]:
     """Return the pods that finalizers hold at `at`, the longest held first."""
-    held = (
-        HeldPod(executor_id, state.pod.name, state.pod.metadata.finalizers or (), since)
-        for executor_id, state in states.items()
-        if (since := held_since(state.pod, at)) is not None
-    )
+    held = (pod for pod in finalized if pod.since <= at)
     return tuple(sorted(held, key=operator.attrgetter("since", "executor_id")))
 
 
@@ -130,18 +126,29 @@ def fleet_executors(
     living = sorted((entry for entry in entries if entry.removed_at is None), key=operator.attrgetter("executor_id"))
     return FleetExecutors(
         tuple(living_executor(entry, states, at) for entry in living),
-        tuple(_executor(entry, pod, removal.reason.message, removal) for entry, pod, removal in ended),
+        tuple(ended_executor(each) for each in ended),
     )
 
 
 def living_executor(entry: LedgerEntry, states: Mapping[int, PodState], at: datetime) -> Executor:
     """Return an executor that has not ended as a value, at `at`."""
     pod = entry.pod_in(states)
-    return _executor(entry, pod, _reason(entry, pod, at))
+    reason, stuck = _why(entry, pod, at)
+    return _executor(entry, pod, reason, stuck=stuck)
+
+
+def ended_executor(ended: EndedExecutor) -> Executor:
+    """Return an executor that has ended as a value."""
+    return _executor(ended.entry, ended.pod, ended.removal.reason.message, ended.removal)
 
 
 def _executor(
-    entry: LedgerEntry, pod: Pod | None, reason: str | None, removal: ExecutorRemoved | None = None
+    entry: LedgerEntry,
+    pod: Pod | None,
+    reason: str | None,
+    removal: ExecutorRemoved | None = None,
+    *,
+    stuck: str | None = None,
 ) -> Executor:
     place = removal or pod
     return Executor(
@@ -157,20 +164,22 @@ def _executor(
         reason,
         removal.reason if removal is not None else None,
         retiring=removal is None and entry.killed is not None and entry.killed.retired,
+        stuck=stuck,
     )
 
 
-def _reason(entry: LedgerEntry, pod: Pod | None, at: datetime) -> str | None:
-    """Return why a living executor is terminating, gated or stuck, None if it is none of them."""
+def _why(entry: LedgerEntry, pod: Pod | None, at: datetime) -> tuple[str | None, str | None]:
+    """Return why a living executor is terminating, gated or stuck, and the API's reason if it is stuck."""
     if entry.state is ExecutorState.TERMINATING:
-        return why_terminating(entry, pod)
+        return why_terminating(entry, pod), None
     if entry.scaled_down:
-        return f"executor {entry.executor_id} is in excess of the target and is being deleted"
-    if pod is None or (entry.state is not ExecutorState.PENDING and not crashes_in_place(pod)):
-        return None
+        return f"executor {entry.executor_id} is in excess of the target and is being deleted", None
+    waits = entry.state is ExecutorState.PENDING
+    if pod is None or not (waits or (entry.stuck and crashes_in_place(pod))):
+        return None, None
     if (gated := why_gated(pod)) is not None or not entry.stuck:
-        return gated
+        return gated, None
     stuck = why_stuck(pod)
     if stuck is None and StuckKind.SLOW in entry.stuck:
         stuck = does_not_start(pod, at - entry.since)
-    return None if stuck is None else ": ".join(filter(None, (stuck.reason, stuck.message)))
+    return (None, None) if stuck is None else (": ".join(filter(None, (stuck.reason, stuck.message))), stuck.reason)

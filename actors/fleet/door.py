@@ -19,11 +19,11 @@ from actors.backend.backend import Backend
 from actors.backend.driver_messages import checked
 from actors.backend.shutdown import stop_limit
 from actors.errors import ExecutorPodsError, FleetEnded
+from actors.fleet.door_state import DoorState
 from actors.fleet.goals import Goal
-from actors.fleet.owner import FleetOwner, LeaveFleet
+from actors.fleet.owner import CatchUp, FleetOwner, LeaveFleet
 from actors.fleet.sigterm import Sigterm
 from actors.fleet.stream import Event, EventBuffer
-from actors.fleet.view import FleetView
 from actors.fleet.waiting import Pause, Waitable, run
 from actors.manifests.executor_pod import check_template
 from actors.messages import (
@@ -34,7 +34,6 @@ from actors.messages import (
     ExecutorDrained,
     ExecutorIdle,
     FleetStatus,
-    GetExecutors,
     GetFleetStatus,
     HoldFleet,
     IsExecutorExcluded,
@@ -44,7 +43,7 @@ from actors.messages import (
     RetireExecutors,
     ScaleExecutors,
 )
-from actors.runtime import ActorDeadError, ActorSystem, Address, elapsed, installed_system, later
+from actors.runtime import ActorDeadError, ActorSystem, Address, Future, elapsed, installed_system, later
 from actors.runtime.mailbox import Reply
 from actors.settings import ExecutorSettings, ExecutorValues, Settings, SettingsValues
 from actors.settings.durations import format_duration, parse_duration
@@ -56,7 +55,7 @@ if TYPE_CHECKING:
     from actors.fleet.callbacks import Calls
     from actors.fleet.waiting import Steps
     from actors.kube.api import PodApi
-    from actors.messages import Executor, FromDriver, Question, Suspected, Victims
+    from actors.messages import Executor, FromDriver, ProfileStatus, Question, Suspected, Victims
     from actors.metrics.counts import Metrics, Traces
     from actors.page.plan import PagePlan
 
@@ -135,7 +134,7 @@ class Door:
             page.check()
         self.settings = _settings(settings, values, local=local).for_one_backend(self.system.entropy)
         """All settings of this fleet. A generated `app_id` is the fleet's once it has started."""
-        self.view: Final = FleetView(self.system.clock)
+        self.state: Final = DoorState(self.system.clock)
         self.keep = keep
         self._owns_system = given is None
         self._local = local
@@ -148,14 +147,12 @@ class Door:
         self._max_events = max_events
         self._first = [EventBuffer(max_events)]
         """Until the first reader takes it."""
-        self.view.add_reader(self._first[0])
+        self.state.add_reader(self._first[0])
         self.calls: Calls | None = None
         """Calls `on_event`; set before the fleet is entered."""
         self._sigterm = Sigterm(self._hand_over)
         self._owner: Address | None = None
         self._process: int | None = None
-        self._targets_change = object()
-        """Another one after each change of a target."""
         self._failure_is_known = False
 
     # ── entering and leaving ────────────────────────────────────────────────────────────────────────────────────
@@ -178,15 +175,15 @@ class Door:
             self._leave_at_exit()
             if self.calls is not None:
                 buffer = EventBuffer(self._max_events)
-                self.view.add_reader(buffer)
-                self.calls.start(buffer, self.view.touch)
+                self.state.add_reader(buffer)
+                self.calls.start(buffer, self.state.touch)
             self.system.spawn(
-                lambda context: FleetOwner(context, view=self.view, start=self._start),
+                lambda context: FleetOwner(context, state=self.state, start=self._start),
                 name="fleet",
                 owner=None,
                 address=self._owner,
             )
-            yield Pause(lambda: self.view.started is not None or self._has_failed(), self.view, limit)
+            yield Pause(lambda: self._has_started() or self._has_failed(), self.state, limit)
             self._check_started(limit)
             self._leave_at_exit()
         except BaseException as error:
@@ -213,25 +210,25 @@ class Door:
         if _thread.chooses_for is self or (self.calls is not None and self.calls.is_current()):
             return ()  # the fleet waits for the caller
         if not self._owner.is_alive():  # it may never have run
-            self.view.end()
+            self.state.end()
         if isinstance(error, GeneratorExit):  # a coroutine that is closed cannot wait
             return ()
         yield from self._until_over(may_be_left=not isinstance(error, Exception | None))
         self._forget_process()
         if error is not None:
-            return self.view.left_behind
-        if not self.view.is_over:
+            return self.state.left_behind
+        if not self.state.is_over:
             limit = format_duration(self._stop_limit)
             raise FleetEnded(f"the fleet did not stop within {limit}: pods of app_id {self.app_id} may be left")
-        if self.view.failure is not None and not self._failure_is_known:
+        if self.state.failure is not None and not self._failure_is_known:
             raise self._error()
-        return self.view.left_behind
+        return self.state.left_behind
 
     def _until_over(self, *, may_be_left: bool) -> Steps[None]:
         """Wait until nothing is left. An interrupt is raised at once if the fleet may be left, else at the end."""
         try:
-            yield Pause(lambda: self.view.is_over, self.view, self._stop_limit)
-            if self.calls is not None and not (yield Pause(self.calls.is_done, self.view, MARGIN)):
+            yield Pause(lambda: self.state.is_over, self.state, self._stop_limit)
+            if self.calls is not None and not (yield Pause(self.calls.is_done, self.state, MARGIN)):
                 logger.warning("on_event is still busy, it is left behind")
                 self.calls.cancel()
         except GeneratorExit:
@@ -253,9 +250,9 @@ class Door:
     def _check_started(self, limit: timedelta) -> None:
         if self._has_failed():
             raise self._error()
-        if self.view.started is None:
+        if self.state.started is None:
             raise FleetEnded(f"the fleet did not start within {format_duration(limit)}")
-        self.settings = self.settings.of_fleet(self.view.started.app_id)
+        self.settings = self.settings.of_fleet(self.state.started.app_id)
 
     def _leave_at_exit(self) -> None:
         """Leave when the interpreter exits, unless somebody has before.
@@ -287,8 +284,8 @@ class Door:
             closing.callback(self.system.close)
         metrics = self._metrics
         if self._page is not None:
-            page = closing.enter_context(self._page.serve(self.app_id, self.system.clock, metrics, self._acted))
-            self.view.page, metrics = page, page.metrics
+            page = closing.enter_context(self._page.serve(self.app_id, self.system.clock, metrics))
+            self.state.page, metrics = page, page.metrics
             logger.info("page served: url=%s", page.url)
         kubeconfig, context = self._kubeconfig, self._context
         if self._local:
@@ -306,8 +303,8 @@ class Door:
             metrics=metrics,
             traces=self._traces,
         )
-        if self.view.page is not None:
-            self.view.page.backend = backend
+        if self.state.page is not None:
+            self.state.page.backend = backend
         return backend
 
     # ── state ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -338,17 +335,22 @@ class Door:
     @property
     def page_url(self) -> str | None:
         """Where the page is served."""
-        return None if self.view.page is None else self.view.page.url
+        return None if self.state.page is None else self.state.page.url
 
     def executors(self) -> Mapping[int, Executor]:
         """Return the executors that live, by id."""
         self.check()
-        return self.view.executors()
+        return self.state.view.executors()
+
+    def profiles(self) -> Mapping[str, ProfileStatus]:
+        """Return the status of each profile."""
+        self.check()
+        return self.state.view.profiles
 
     def ended(self) -> tuple[Executor, ...]:
         """Return the executors that ended last."""
         self.check()
-        return self.view.ended()
+        return tuple(self.state.view.ended.copy())
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a fleet cannot be pickled: it lives in its process, and others make one of their own")
@@ -359,7 +361,7 @@ class Door:
         with suppress(IndexError):
             return self._first.pop()
         buffer = EventBuffer(self._max_events)
-        self.view.add_reader(buffer)
+        self.state.add_reader(buffer)
         return buffer
 
     def next_event(self, buffer: EventBuffer, limit: timedelta | None) -> Steps[Event | None]:
@@ -381,12 +383,15 @@ class Door:
     def _is_inherited(self) -> bool:
         return self._process is not None and self._process != os.getpid()
 
+    def _has_started(self) -> bool:
+        return self.state.started is not None and self.state.view.status is not None
+
     def _has_failed(self) -> bool:
-        return self.view.failure is not None or self.view.is_over
+        return self.state.failure is not None or self.state.is_over
 
     def _error(self) -> BaseException:
         """Return the error for a fleet that has ended."""
-        failure = self.view.failure
+        failure = self.state.failure
         self._failure_is_known = failure is not None
         if isinstance(failure, ExecutorPodsError):
             return failure.with_traceback(None)  # where our own threads found it helps nobody
@@ -405,25 +410,38 @@ class Door:
         """
         self.check()
         self._check_waiting()
-        if self.view.is_over:
+        if self.state.is_over:
             raise self._error()
-        backend = self.view.backend
+        backend = self.state.backend
         if backend is None:
             raise RuntimeError("the fleet has not started yet")
-        reply = backend.request(message)
-        assert isinstance(reply, Reply)
-        answered = Waitable()
-        reply.when_set(answered.changed)
-        came = yield Pause(lambda: reply.is_set, answered, ANSWER_LIMIT)
-        if not came:
-            raise FleetEnded(
-                f"the fleet did not answer {type(message).__name__} within {format_duration(ANSWER_LIMIT)}"
-            )
+        reply = yield from self._answered(backend.request(message), type(message).__name__)
         try:
             return cast("A", reply.get(timeout=0))
         except ActorDeadError:
-            yield Pause(self._has_failed, self.view, MARGIN)  # its last message says why
+            yield Pause(self._has_failed, self.state, MARGIN)  # its last message says why
             raise self._error() from None
+
+    @staticmethod
+    def _answered(reply: Future[Any], name: str) -> Steps[Reply]:
+        """Wait until a question was answered."""
+        assert isinstance(reply, Reply)
+        answered = Waitable()
+        reply.when_set(answered.changed)
+        if not (yield Pause(lambda: reply.is_set, answered, ANSWER_LIMIT)):
+            raise FleetEnded(f"the fleet did not answer {name} within {format_duration(ANSWER_LIMIT)}")
+        return reply
+
+    def _act(self, message: Question[A]) -> Steps[A]:
+        """Ask for what changes the fleet, and wait until the view has the change."""
+        answer = yield from self.ask(message)
+        yield from self._catch_up()
+        return answer
+
+    def _catch_up(self) -> Steps[None]:
+        """Wait until the view has all that the Backend has answered to whomever: it was sent before the answer."""
+        assert self._owner is not None
+        yield from self._answered(self._owner.request(CatchUp()), CatchUp.__name__)
 
     def tell(self, message: FromDriver) -> None:
         """Tell the Backend something, without waiting.
@@ -433,16 +451,14 @@ class Door:
         """
         self.check()
         message = checked(message, self.settings.profile_names)
-        if self.view.backend is not None:
-            self.view.backend.tell(message)
+        if self.state.backend is not None:
+            self.state.backend.tell(message)
 
     def scale(
         self, totals: int | Mapping[str, int], victims: Victims, grace: Duration | None
     ) -> Steps[tuple[int, ...]]:
         """Set the target, and end the excess."""
-        ended = yield from self._retarget(ScaleExecutors(totals, self._choosing(victims), _grace("grace", grace)))
-        self.view.failed = None
-        return ended
+        return (yield from self._act(ScaleExecutors(totals, self._choosing(victims), _grace("grace", grace))))
 
     def _choosing(self, victims: Victims) -> Victims:
         """Return the policy; a function so that it cannot use this fleet, which would wait for itself."""
@@ -460,19 +476,19 @@ class Door:
 
     def kill(self, executors: Ids, grace: Duration | None, *, replace: bool) -> Steps[tuple[int, ...]]:
         """End executors."""
-        return (yield from self._retarget(KillExecutors(_ids(executors), not replace, _grace("grace", grace))))
+        return (yield from self._act(KillExecutors(_ids(executors), not replace, _grace("grace", grace))))
 
     def retire(self, executors: Ids, deadline: Duration | None, *, replace: bool) -> Steps[tuple[int, ...]]:
         """Let executors drain, and end them at the deadline."""
-        return (yield from self._retarget(RetireExecutors(_ids(executors), _grace("deadline", deadline), not replace)))
+        return (yield from self._act(RetireExecutors(_ids(executors), _grace("deadline", deadline), not replace)))
 
     def drained(self, executor_id: int) -> Steps[bool]:
         """Say that a terminating executor is drained."""
-        return (yield from self.ask(ExecutorDrained(executor_id)))
+        return (yield from self._act(ExecutorDrained(executor_id)))
 
     def hold(self, deadline: Duration | None) -> Steps[tuple[int, ...]]:
         """Retire all executors and create none."""
-        return (yield from self.ask(HoldFleet(_grace("deadline", deadline))))
+        return (yield from self._act(HoldFleet(_grace("deadline", deadline))))
 
     def resume(self) -> None:
         """End the hold."""
@@ -480,19 +496,15 @@ class Door:
 
     def decommission(self, executors: Ids) -> Steps[tuple[int, ...]]:
         """Let executors finish."""
-        return (yield from self.ask(DecommissionExecutors(_ids(executors))))
+        return (yield from self._act(DecommissionExecutors(_ids(executors))))
 
     def register(self, executor_id: int) -> Steps[bool]:
         """Register an executor that has connected."""
-        accepted = yield from self.ask(RegisterExecutor(executor_id))
-        if accepted:
-            self.view.register(executor_id)
-        return accepted
+        return (yield from self._act(RegisterExecutor(executor_id)))
 
     def disconnected(self, executor_id: int, suspected: Suspected | None) -> None:
         """Note that an executor's connection is lost."""
         self.tell(ExecutorDisconnected(executor_id, suspected))
-        self.view.unregister(executor_id)
 
     def mark(self, executor_id: int, *, busy: bool) -> None:
         """Note whether an executor has work."""
@@ -501,8 +513,8 @@ class Door:
     def annotate(self, executor_id: int, columns: Mapping[str, object]) -> None:
         """Pass columns of the user's own to the page."""
         self.check()
-        if self.view.page is not None:
-            self.view.page.annotate(executor_id, **columns)
+        if self.state.page is not None:
+            self.state.page.annotate(executor_id, **columns)
 
     def is_excluded(self, executor_id: int) -> Steps[bool]:
         """Return whether an executor must be refused."""
@@ -511,22 +523,6 @@ class Door:
     def status(self) -> Steps[FleetStatus]:
         """Return what the Backend knows."""
         return (yield from self.ask(GetFleetStatus()))
-
-    def _alive(self) -> Steps[tuple[Executor, ...]]:
-        """Return the executors as the Backend knows them, none if it does not answer."""
-        try:
-            found = yield from self.ask(GetExecutors())
-        except ExecutorPodsError:
-            return ()
-        return found.alive
-
-    def _failing(self) -> Steps[dict[str, str]]:
-        """Return the errors of the sources that fail, none if the Backend does not answer."""
-        try:
-            found = yield from self.status()
-        except ExecutorPodsError:
-            return {}
-        return {name: source.error for name, source in found.sources.items() if source.error is not None}
 
     def wait_for(
         self, running: int | None, registered: int | None, profile: str | None, timeout: Duration | None
@@ -539,50 +535,28 @@ class Door:
             raise ValueError(f"profile = {profile!r}: there is no such profile; there are {', '.join(names)}")
         goal = Goal(running=running, registered=registered, profiles=names if profile is None else (profile,))
         limit = duration("timeout", timeout)
-        now = self.system.clock.monotonic
+        now, view = self.system.clock.monotonic, self.state.view
         end = None if limit is None else later(now(), limit)
-        wanted: dict[str, int] = {}
-        known, said = object(), set[object]()
+        said = set[object]()
+        yield from self._catch_up()
         while True:
-            change = self.view.change  # before all that is judged by it
-            if goal.is_reached(self.view):
+            change = self.state.change  # before all that is judged by it
+            if goal.is_reached(view):
                 return
             if self._has_failed():
                 raise self._error()
-            if known is not self._targets_change:
-                known = self._targets_change
-                targets = (yield from self.status()).profiles
-                wanted = {name: targets[name].target for name in goal.profiles if name in targets}
-            waits = [goal.check(self.view, wanted, now())]
+            waits = [goal.check(view, now())]
             if limit is not None and end is not None:
                 if now() >= end:
-                    alive = (yield from self._alive()) if goal.needs_news(self.view) else ()
-                    raise goal.timed_out(self.view, limit, alive, (yield from self._failing()))
+                    raise goal.timed_out(view, limit)
                 waits.append(elapsed(now(), end))
-            for same, words in goal.held_up(self.view).items():
+            for same, words in goal.held_up(view).items():
                 if same not in said:
                     said.add(same)
                     logger.warning("waiting for executors, held up: app_id=%s cause=%s", self.app_id, words)
             pause = min((wait for wait in waits if wait is not None), default=None)
             pause = None if pause is None else max(pause, SHORTEST)
-            yield Pause(partial(self.view.has_changed, change), self.view, pause)
-
-    def _retarget(self, message: Question[A]) -> Steps[A]:
-        """Ask for what may change a target. Whoever waits for executors asks for the target again."""
-        try:
-            return (yield from self.ask(message))
-        finally:
-            self._targets_may_change()
-
-    def _targets_may_change(self) -> None:
-        self._targets_change = object()
-        self.view.touch()
-
-    def _acted(self, message: Question[Any]) -> None:
-        """Note what an operator did through the page, in the page's thread."""
-        if isinstance(message, ScaleExecutors):
-            self.view.failed = None
-        self._targets_may_change()
+            yield Pause(partial(self.state.has_changed, change), self.state, pause)
 
 
 def _settings(given: Settings | str | os.PathLike[str] | None, values: Mapping[str, Any], *, local: bool) -> Settings:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from actors.fleet.stream import Event, EventBuffer
     from actors.kube.api import PodApi
-    from actors.messages import Executor, FleetStatus, Suspected, Victims
+    from actors.messages import Executor, FleetStatus, ProfileStatus, Suspected, Victims
     from actors.metrics.counts import Metrics, Traces
     from actors.runtime import ActorSystem
     from actors.settings import Settings
@@ -147,8 +147,16 @@ class Fleet:
 
     @property
     def executors(self) -> Mapping[int, Executor]:
-        """The executors whose pods exist, by id, as of the last event. It cannot be changed, and does not change."""
+        """The executors whose pods exist or that registered, by id, as of the last change.
+
+        The mapping cannot be changed, and does not change.
+        """
         return self._door.executors()
+
+    @property
+    def profiles(self) -> Mapping[str, ProfileStatus]:
+        """The numbers of each profile and what blocks it, as of the last change; `status` asks for them."""
+        return self._door.profiles()
 
     @property
     def ended(self) -> tuple[Executor, ...]:
@@ -268,7 +276,7 @@ class Fleet:
         return run(self._door.is_excluded(executor_id), self._door.system)
 
     def disconnected(self, executor_id: int, suspected: Suspected | None = None) -> None:
-        """Note that an executor's connection is lost. Its pod's events will say why.
+        """Note that an executor's connection is lost; `executors` has it in a moment. Its pod's events will say why.
 
         Args:
             executor_id: of the executor.

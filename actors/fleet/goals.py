@@ -10,20 +10,19 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from datetime import timedelta
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from actors.errors import Unreachable, WaitTimeout
 from actors.messages import ExecutorState
-from actors.pods.stuck import Outlook, is_gated
+from actors.pods.stuck import Outlook
 from actors.settings.durations import format_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator
 
-    from actors.fleet.view import Block, FleetView, Record
-    from actors.messages import Executor
+    from actors.messages import Executor, ProfileStatus
     from actors.runtime import Moment
+    from actors.view import FleetView
 
 __all__ = ["Goal"]
 
@@ -31,10 +30,8 @@ PATIENCE: Final = timedelta(seconds=45)
 """How long a refusal must last that usually only a person takes back, but that may be about to be. The kubelet tries a
 pull again after 10, 20 and 40 seconds: three have failed by then. A POST is tried again more often."""
 
-EMPTY: Final[Mapping[str, str]] = MappingProxyType({})
-
 FOR_GOOD: Final = frozenset({"Altered", "Invalid", "TooLarge", "policy", "quota_too_small"})
-"""Values of `AllocationBlocked.blocked_by` that follow from the pod itself and from the cluster's rules."""
+"""Values of `ProfileStatus.blocked_by` that follow from the pod itself and from the cluster's rules."""
 
 FOR_A_PERSON: Final = frozenset({"BadRequest", "Forbidden", "namespace"})
 """Those that a person changes, and that a server which starts itself may give for a moment."""
@@ -58,113 +55,86 @@ class Goal:
     def is_reached(self, view: FleetView) -> bool:
         """Return whether enough executors run and are registered now."""
         return (self.running is None or self._run(view) >= self.running) and (
-            self.registered is None
-            or (len(view.registered) >= self.registered and self._registered(view) >= self.registered)
+            self.registered is None or self._registered(view) >= self.registered
         )
 
-    def check(self, view: FleetView, wanted: Mapping[str, int], now: Moment) -> timedelta | None:
+    def check(self, view: FleetView, now: Moment) -> timedelta | None:
         """Return when to check again though nothing changes, None if that is not needed.
-
-        Args:
-            wanted: how many executors are wanted, by profile.
-            view: of the fleet.
-            now: the moment.
 
         Raises:
             Unreachable: the goal cannot be reached.
         """
         number = max(self.running or 0, self.registered or 0)
-        if number > (most := sum(wanted.get(name, 0) for name in self.profiles)):
-            raise Unreachable(f"{self._what()}: only {most} are wanted; scale the fleet up first")
-        if view.failed is not None:
-            raise Unreachable("; ".join((f"{self._so_far(view)}: {view.failed}", *_last_end(view))))
-        hopeless = sorted(self._hopeless(view, wanted), key=lambda each: each[0])
-        left = most
-        for since, count, words in hopeless:
+        left = sum(status.target for _, status in self._profiles(view))
+        if number > left:
+            raise Unreachable(f"{self._what()}: only {left} are wanted; scale the fleet up first")
+        if view.status is not None and view.status.failed is not None:
+            raise Unreachable("; ".join((f"{self._so_far(view)}: {view.status.failed}", *_last_end(view))))
+        for since, count, words in sorted(self._hopeless(view), key=lambda each: each[0]):
             if (left := left - count) < number:
                 if since <= now:
                     raise Unreachable(f"{self._so_far(view)}: {words}")
                 return timedelta(seconds=since - now)
         return None
 
-    def _hopeless(self, view: FleetView, wanted: Mapping[str, int]) -> Iterator[tuple[Moment, int, str]]:
+    def _hopeless(self, view: FleetView) -> Iterator[tuple[Moment, int, str]]:
         """Yield who cannot come: from when on that is believed, how many, and why.
 
         A block concerns those only that do not exist yet.
         """
         patience, stuck = PATIENCE.total_seconds(), self._stuck(view)
         for hope in (Outlook.NEVER, Outlook.REFUSED):
-            same = [each for each in stuck if each[1].stuck is hope]
+            same = [executor for executor in stuck if view.stuck[executor.id].outlook is hope]
             words = _words(same) if same else ""
-            for _, record in same:
-                yield 0.0 if hope is Outlook.NEVER else record.stuck_since + patience, 1, words
-        blocks = [(name, block) for name, block in self._blocks(view) if block.by in FOR_GOOD | FOR_A_PERSON]
-        records = view.records.copy().values() if blocks else ()
-        present = Counter(record.profile for record in records if _counts(record))
-        for name, block in blocks:
-            missing = max(0, wanted.get(name, 0) - present[name])
-            yield 0.0 if block.by in FOR_GOOD else block.since + patience, missing, block.cause
+            for executor in same:
+                yield 0.0 if hope is Outlook.NEVER else view.stuck[executor.id].since + patience, 1, words
+        blocks = [each for each in self._profiles(view) if each[1].blocked_by in FOR_GOOD | FOR_A_PERSON]
+        alive = view.alive.copy().values() if blocks else ()
+        present = Counter(executor.profile for executor in alive if _counts(executor))
+        for name, status in blocks:
+            missing = max(0, status.target - present[name])
+            since = 0.0 if status.blocked_by in FOR_GOOD else view.blocked_since(name) + patience
+            yield since, missing, status.blocked or ""
 
     def held_up(self, view: FleetView) -> dict[object, str]:
         """Return what holds executors up now, in words, by the kind of block and by the API's reason."""
-        found: dict[object, str] = {(name, block.by): _blocked(name, block) for name, block in self._blocks(view)}
-        for executor_id, record in self._stuck(view):
-            reason = (record.reason or "").partition(":")[0]
-            if reason not in found:
-                found[reason] = _words([(executor_id, record)])
+        found: dict[object, str] = {
+            (name, status.blocked_by): _blocked(name, status) for name, status in self._profiles(view) if status.blocked
+        }
+        for executor in self._stuck(view):
+            found.setdefault(executor.stuck, _words([executor]))
         return found
 
-    def needs_news(self, view: FleetView) -> bool:
-        """Return whether the Backend knows better why pending executors wait: they are stuck, or had scheduling gates.
-
-        A pod is reported as stuck once, and may be so for another reason by now.
-        """
-        records = view.records.copy().values()
-        return bool(self._stuck(view)) or any(
-            self._waits(each) and each.pod is not None and is_gated(each.pod) for each in records
-        )
-
-    def timed_out(
-        self, view: FleetView, limit: timedelta, alive: Sequence[Executor] = (), failing: Mapping[str, str] = EMPTY
-    ) -> WaitTimeout:
-        """Return the error at the end of the time, with all that holds the executors up.
-
-        `alive` are the executors as the Backend knows them: those that wait for a scheduling gate now have a reason.
-        `failing` are the errors of the sources that fail now.
-        """
-        causes = [_blocked(name, block) for name, block in self._blocks(view)]
-        if stuck := self._stuck(view):
-            causes.append(_words([(i, self._now(i, record, alive)) for i, record in stuck]))
-        known = {executor_id for executor_id, _ in stuck}
-        gated = [each for each in alive if self._waits(each) and each.reason is not None and each.id not in known]
-        if gated:
+    def timed_out(self, view: FleetView, limit: timedelta) -> WaitTimeout:
+        """Return the error at the end of the time, with all that holds the executors up, and the sources that fail."""
+        causes = [_blocked(name, status) for name, status in self._profiles(view) if status.blocked]
+        waiting = [each for each in view.executors().values() if self._waits(each) and each.reason is not None]
+        if stuck := [each for each in waiting if each.stuck is not None]:
+            causes.append(_words(stuck))
+        if gated := [each for each in waiting if each.stuck is None]:
             causes.append(f"executor {gated[0].id} {gated[0].reason}{_and_more(len(gated))}")
         causes = causes or _last_end(view)
-        causes += [f"the {name} fails: {error}" for name, error in failing.items()]
+        if view.status is not None:
+            sources = view.status.sources.items()
+            causes += [f"the {name} fails: {source.error}" for name, source in sources if source.error is not None]
         return WaitTimeout(": ".join((f"{self._so_far(view)} after {format_duration(limit)}", *causes)))
 
-    def _now(self, executor_id: int, record: Record, alive: Sequence[Executor]) -> Record:
-        """Return the record with the reason that the Backend knows, if it knows one."""
-        known = next((each.reason for each in alive if each.id == executor_id and self._waits(each)), None)
-        return record if known is None else record._replace(reason=known)
-
-    def _blocks(self, view: FleetView) -> list[tuple[str, Block]]:
-        blocked = view.blocked.copy()
-        return [(profile, blocked[profile]) for profile in self.profiles if profile in blocked]
+    def _profiles(self, view: FleetView) -> list[tuple[str, ProfileStatus]]:
+        known = view.profiles
+        return [(name, known[name]) for name in self.profiles if name in known]
 
     def _run(self, view: FleetView) -> int:
         return sum(view.running[profile] for profile in self.profiles)
 
     def _registered(self, view: FleetView) -> int:
-        records = view.records
-        return sum(
-            1 for each in view.registered.copy() if (record := records.get(each)) and record.profile in self.profiles
-        )
+        return sum(view.registered[profile] for profile in self.profiles)
 
-    def _stuck(self, view: FleetView) -> list[tuple[int, Record]]:
-        return [each for each in view.stuck.copy().items() if self._waits(each[1])]
+    def _stuck(self, view: FleetView) -> list[Executor]:
+        """Return the executors that wait and are stuck now."""
+        found = (view.alive.get(executor_id) for executor_id in view.stuck.copy())
+        return [each for each in found if each is not None and self._waits(each) and each.stuck is not None]
 
-    def _waits(self, executor: Record | Executor) -> bool:
+    def _waits(self, executor: Executor) -> bool:
         return executor.profile in self.profiles and executor.state is ExecutorState.PENDING
 
     def _what(self) -> str:
@@ -182,22 +152,21 @@ class Goal:
 
 def _last_end(view: FleetView) -> list[str]:
     """Return why the last executor ended, nothing if none did."""
-    lost = view.last_loss()
-    return [f"the last one that ended: {lost.reason}"] if lost is not None and lost.reason else []
+    ended = view.ended.copy()
+    return [f"the last one that ended: {ended[-1].reason}"] if ended and ended[-1].reason else []
 
 
-def _counts(record: Record) -> bool:
+def _counts(executor: Executor) -> bool:
     """Return whether an executor counts towards its profile's target."""
-    return record.state in {ExecutorState.PENDING, ExecutorState.RUNNING}
+    return executor.state in {ExecutorState.PENDING, ExecutorState.RUNNING}
 
 
-def _blocked(profile: str, block: Block) -> str:
-    return f"{profile!r} is blocked: {block.cause}"
+def _blocked(profile: str, status: ProfileStatus) -> str:
+    return f"{profile!r} is blocked: {status.blocked}"
 
 
-def _words(stuck: list[tuple[int, Record]]) -> str:
-    executor_id, record = stuck[0]
-    return f"executor {executor_id} is stuck: {record.reason}{_and_more(len(stuck))}"
+def _words(stuck: list[Executor]) -> str:
+    return f"executor {stuck[0].id} is stuck: {stuck[0].reason}{_and_more(len(stuck))}"
 
 
 def _and_more(count: int) -> str:

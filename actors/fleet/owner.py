@@ -1,7 +1,8 @@
 """`FleetOwner`: the one actor of a door. It owns the Backend, and the embedded cluster if the fleet is local.
 
-It passes the Backend's messages to the view and to the readers of events. It starts everything in its own thread, which
-may block: reading files, loading packages and starting the embedded cluster do not hold up an event loop.
+It follows the fleet, and passes the Backend's messages to the door and to the readers of events. It starts everything
+in its own thread, which may block: reading files, loading packages and starting the embedded cluster do not hold up an
+event loop.
 """
 
 from __future__ import annotations
@@ -10,16 +11,16 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias, get_args
 
-from actors.messages import BackendFailed, StopBackend, ToDriver
+from actors.messages import BackendFailed, FleetChanged, StopBackend, ToDriver
 from actors.runtime import Actor, Address, Context, Terminated
 from actors.text import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from actors.fleet.view import FleetView
+    from actors.fleet.door_state import DoorState
 
-__all__ = ["FleetOwner", "LeaveFleet", "ToFleetOwner"]
+__all__ = ["CatchUp", "FleetOwner", "LeaveFleet", "ToFleetOwner"]
 
 logger = get_logger(__name__)
 
@@ -33,14 +34,19 @@ class LeaveFleet:
     delete_pods: bool | None
 
 
-ToFleetOwner: TypeAlias = ToDriver | Terminated | LeaveFleet
+@dataclass(frozen=True, slots=True)
+class CatchUp:
+    """Answered once everything was taken in that the Backend has sent until now."""
+
+
+ToFleetOwner: TypeAlias = ToDriver | FleetChanged | Terminated | LeaveFleet | CatchUp
 
 
 class FleetOwner(Actor):
     """Owns one Backend.
 
     Args:
-        view: of the fleet; written here.
+        state: of the door; written here.
         start: starts the Backend for an owner. What it registers on the stack is closed after the Backend's end.
     """
 
@@ -48,11 +54,11 @@ class FleetOwner(Actor):
         self,
         context: Context,
         *,
-        view: FleetView,
+        state: DoorState,
         start: Callable[[Address, ExitStack], Address],
     ) -> None:
         super().__init__(context)
-        self._view = view
+        self._state = state
         self._start = start
         self._closing = ExitStack()
         self._backend: Address | None = None
@@ -61,26 +67,32 @@ class FleetOwner(Actor):
         self.at_end(self._end)
 
     def started(self) -> None:
-        """Start the Backend. What is wrong goes to the view: it is the user's error, not a crash."""
+        """Start the Backend. What is wrong goes to the door: it is the user's error, not a crash."""
         try:
-            self._backend = self._view.backend = self._start(self.address, self._closing)
+            self._backend = self._start(self.address, self._closing)
+            self._state.view.follow(self._backend, self.address.tell)
+            self._state.backend = self._backend
         except BaseException as error:  # noqa: BLE001 - whoever enters the fleet gets it, also a `sys.exit` of its
-            self._view.failure = error
+            self._state.failure = error
             self.stop()
 
     def receive(self, message: ToFleetOwner) -> None:
         """Handle one message."""
         if type(message) in EVENTS:
-            self._view.apply(message)  # type: ignore[arg-type]  # by the set, which is faster than a match
+            self._state.apply(message)  # type: ignore[arg-type]  # by the set, which is faster than a match
             return
         match message:
+            case FleetChanged():
+                self._state.fold(message)
             case LeaveFleet(delete_pods):
                 if self._backend is not None:
                     self._backend.tell(StopBackend(delete_pods))
             case Terminated(cause=cause):
-                if cause is not None and self._view.failure is None:
-                    self._view.apply(BackendFailed(cause))
+                if cause is not None and self._state.failure is None:
+                    self._state.apply(BackendFailed(cause))
                 self.stop()
+            case CatchUp():
+                pass
             case _:
                 raise AssertionError(f"no handler for {type(message).__name__}")
 
@@ -93,4 +105,4 @@ class FleetOwner(Actor):
         try:
             self._closing.close()
         finally:
-            self._view.end(RuntimeError("the fleet's actor crashed; the log says why") if self._has_crashed else None)
+            self._state.end(RuntimeError("the fleet's actor crashed; the log says why") if self._has_crashed else None)

@@ -126,11 +126,8 @@ class WritePermission:
         self._blockers.end(_BY_DRIVER_POD)
         self._notify()
 
-    def handlers(self) -> dict[type, Callable[..., object]]:
-        """Map each message to its handler, except for the lease (`handle`)."""
-        return {CreationBlocked: self._creation_blocked}
-
-    def _creation_blocked(self, message: CreationBlocked) -> None:
+    def creation_blocked(self, message: CreationBlocked) -> None:
+        """Notify the driver that the Allocator creates no executors of a profile, or creates them again."""
         if self.may_create:  # otherwise the Allocator sent it before we blocked creation
             self._tell(_block(message.profile, message.cause, message.blocked_by))
 

@@ -246,7 +246,7 @@ class LifecycleManager(Actor):
             if state is not None:
                 self._observe(executor_id, state, now)
         self._urgent_since = None
-        self._tell_states(is_synced=batch.snapshot.full_sync_at is not None)
+        self._tell_states(batch)
         if batch.snapshot.full_sync_at is not None:
             self._snapshot = batch.snapshot
             self._take_over()
@@ -263,11 +263,13 @@ class LifecycleManager(Actor):
         self._log_held_pods()
         self._store.tell(BatchDone(self.address, batch.seq))
 
-    def _tell_states(self, *, is_synced: bool) -> None:
+    def _tell_states(self, batch: SnapshotBatch) -> None:
         """Tell the Backend of new states. That there are none it knows better than we do before the first list."""
+        is_synced = batch.snapshot.full_sync_at is not None
         if self._states is not self._told_states and (self._states or is_synced):
+            changed = batch.changed.union(ended.executor_id for ended in batch.ended)
+            self._backend.tell(ExecutorsObserved(self._states, None if self._told_states is None else changed))
             self._told_states = self._states
-            self._backend.tell(ExecutorsObserved(self._states))
 
     def _observe(self, executor_id: int, state: PodState, now: Moment) -> None:
         """Handle a state that has changed since the last batch."""

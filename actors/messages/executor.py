@@ -56,6 +56,8 @@ class Executor(JsonReady):
     """Why it ended; None while it is alive."""
     retiring: bool = False
     """It is terminating because the driver retired it: it drains, and does not count toward the target."""
+    stuck: str | None = None
+    """The API's reason for which its pod is stuck, such as `ImagePullBackOff`; None while it is not."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar
 
+from actors.messages.changes import FleetChanged
 from actors.messages.executor import Executor, FleetExecutors
 from actors.messages.status import FleetStatus
 from actors.pods.pod import DEFAULT_PROFILE
@@ -17,6 +18,7 @@ __all__ = [
     "ExecutorDisconnected",
     "ExecutorDrained",
     "ExecutorIdle",
+    "FollowFleet",
     "FromDriver",
     "GetExecutorIds",
     "GetExecutors",
@@ -287,6 +289,20 @@ class GetFleetStatus(Question[FleetStatus]):
 
 
 @dataclass(frozen=True, slots=True)
+class FollowFleet(Question[None]):
+    """Call `follower` with each `FleetChanged` from now on. The first one is complete; again, so is the next.
+
+    What happens together is in one `FleetChanged`, and the driver receives its own messages about that afterwards. What
+    a message of the driver changes was sent before it is answered. An actor that follows gives its ref's `tell`.
+
+    Answered with None.
+    """
+
+    follower: Callable[[FleetChanged], object]
+    """Called in the Backend's thread, so it must not block, nor `ask` the Backend. What it raises is logged."""
+
+
+@dataclass(frozen=True, slots=True)
 class StopBackend(Question[None]):
     """Stop. `delete_pods` says whether the fleet is deleted first; None means the setting `backend.delete_on_stop`.
 
@@ -323,5 +339,6 @@ FromDriver: TypeAlias = (
     | IsExecutorExcluded
     | HasEnoughExecutors
     | GetFleetStatus
+    | FollowFleet
     | StopBackend
 )

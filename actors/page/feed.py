@@ -1,6 +1,7 @@
 """`Feed`: how a driver's threads pass what they learn to the page's, without a lock. `Page` is the driver's end of it.
 
-Whoever receives the messages to the driver appends them; the page takes them when somebody looks, or when many wait.
+Whoever receives the messages to the driver appends them, and the Backend what has changed; the page takes them when
+somebody looks, or when many wait.
 Appending to a deque and taking from it are single steps for all threads.
 """
 
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, cast, final, get_args
 
-from actors.messages import ToDriver
+from actors.messages import FleetChanged, ToDriver
 from actors.text import one_line
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ CALL_AT: Final = 1_000
 """So many messages may wait while nobody looks. The page is called once for them: a quiet fleet costs nothing."""
 
 MOST_WAITING: Final = 100_000
-"""Beyond that the oldest are lost: the page's thread has not run for minutes. Its next question finds what was lost."""
+"""Beyond that the oldest are lost: the page's thread has not run for minutes. It then asks for everything."""
 
 LONGEST_NOTE: Final = 200
 """Characters in a column of the driver's own."""
@@ -42,9 +43,9 @@ class Notes(NamedTuple):
     columns: Mapping[str, str | None]
 
 
-Fed: TypeAlias = ToDriver | Notes
+Fed: TypeAlias = ToDriver | FleetChanged | Notes
 
-TO_DRIVER: Final = frozenset(get_args(ToDriver))
+TAKEN: Final = frozenset(get_args(ToDriver)) | {FleetChanged}
 
 
 def _nobody() -> None:
@@ -66,12 +67,12 @@ class Feed:
         self.call: Callable[[], None] = _nobody
         """Lets the page's thread `take`. Set by the page."""
         self.backend: Address | None = None
-        """Whom the page asks; None before there is one."""
+        """Whom the page follows; None before there is one."""
 
     def put(self, message: object) -> None:
-        """Pass on a message to the driver. Of all others that a driver receives nothing is kept."""
-        if type(message) in TO_DRIVER:
-            self._append(cast("ToDriver", message))
+        """Pass on a message to the driver, or what has changed. Nothing is kept of others that a driver receives."""
+        if type(message) in TAKEN:
+            self._append(cast("Fed", message))
 
     def annotate(self, executor_id: int, columns: Mapping[str, object]) -> None:
         """Pass on columns of the driver's own, as texts: its objects belong to its thread."""
@@ -111,12 +112,13 @@ class Page:
 
     @property
     def backend(self) -> Address | None:
-        """Whom the page asks. Set it to what `Backend.start` returned."""
+        """Whom the page follows. Set it to what `Backend.start` returned."""
         return self._feed.backend
 
     @backend.setter
     def backend(self, backend: Address) -> None:
         self._feed.backend = backend
+        self._feed.call()
 
     def feed(self, message: object) -> None:
         """Pass on a message that the driver received, of whatever kind. Takes a microsecond, and never blocks."""

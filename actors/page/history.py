@@ -1,4 +1,4 @@
-"""`FleetHistory`: what became of each executor, from the messages to the driver and the Backend's answers.
+"""`FleetHistory`: what became of each executor: the states that its values went through, and the driver's messages.
 
 Pure, and for one thread. It is bounded: living executors, the last ended ones with all their words, many more as lanes
 of the timeline, the last events. Each change has a number, `seq`, so that a viewer is told what changed since his last
@@ -8,8 +8,9 @@ one, however slow he reads: what he misses is merged, and nothing is kept for hi
 from __future__ import annotations
 
 from collections import Counter, deque
+from dataclasses import replace
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar, assert_never, final
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar, assert_never, final
 
 from actors.messages import (
     AllocationBlocked,
@@ -17,9 +18,11 @@ from actors.messages import (
     BackendFailed,
     BackendStarted,
     BackendStopped,
+    Executor,
     ExecutorPending,
     ExecutorRemoved,
     ExecutorRunning,
+    ExecutorState,
     ExecutorStuck,
     ExecutorTerminating,
     FleetFailed,
@@ -29,17 +32,15 @@ from actors.messages.executor import ENDED_KEPT
 from actors.page import documents
 from actors.page.documents import STATES, VERSION, line_of
 from actors.pods.loss import LossReason
-from actors.pods.pod import restarts
 from actors.text import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Reversible
+    from collections.abc import Mapping, Reversible
     from datetime import datetime
 
-    from actors.messages import Executor, FleetExecutors
+    from actors.messages import FleetChanged
     from actors.page.documents import Timestamp
     from actors.pods.loss import LossKind
-    from actors.pods.pod import Pod
 
 __all__ = ["EVENTS_KEPT", "LANES_KEPT", "MOST_COLUMNS", "MOST_STATES", "FleetHistory"]
 
@@ -62,63 +63,54 @@ LOSS_MINUTES: Final = 60
 """Losses are counted over the last hour, by minutes."""
 
 _REQUESTED, _PENDING, _STUCK, _RUNNING, _TERMINATING, _ENDED = range(len(STATES))
-_BY_NAME: Final = {name: index for index, name in enumerate(STATES)}
+_INDEX: Final = {state: STATES.index(state.value) for state in ExecutorState}
 
 
 @final
 class _Life:
     """One executor, from its request on."""
 
-    __slots__ = (
-        "ended_at", "heard_at", "id", "ip", "loss", "node", "notes", "pod", "profile", "registered", "restarts",
-        "retiring", "seen", "seq", "states", "why",
-    )  # fmt: skip
+    __slots__ = ("ended_at", "notes", "seq", "states", "value")
 
-    def __init__(self, executor_id: int, profile: str, state: int, since: Timestamp) -> None:
-        self.id = executor_id
-        self.profile = profile
+    def __init__(self, value: Executor, state: int, since: Timestamp) -> None:
+        self.value = value
+        """As it was published last."""
         self.states = [(state, since)]
         """Each state and when it began, the first one first."""
-        self.heard_at = since
-        """When the last message about it came."""
         self.seq = 0
         """Of its last change."""
         self.ended_at: Timestamp | None = None
-        self.registered = False
-        self.retiring = False
-        self.restarts = 0
-        self.seen: Pod | None = None
-        """The pod as a message had it, until somebody looks."""
-        self.pod: str | None = None
-        self.node: str | None = None
-        self.ip: str | None = None
-        self.why: str | None = None
-        self.loss: LossReason | None = None
         self.notes: dict[str, str] | None = None
 
     @property
-    def state(self) -> int:
-        return self.states[-1][0]
+    def id(self) -> int:
+        return self.value.id
 
     def enter(self, state: int, at: Timestamp) -> None:
         """Begin a state, unless it is the current one. One that goes to and fro for days loses states in between."""
-        if self.states[-1][0] != state:
-            self.states.append((state, at))
+        current, since = self.states[-1]
+        if current != state:
+            self.states.append((state, max(at, since)))
             if len(self.states) > MOST_STATES:
                 del self.states[1:3]
 
-    def look(self) -> None:
-        """Take from the pod what is shown. Most pods are followed by another one before somebody looks."""
-        pod, self.seen = self.seen, None
-        if pod is not None:
-            self.pod, self.restarts = pod.name, restarts(pod)
-            self.node, self.ip = pod.node or self.node, pod.ip or self.ip
-
-    def forget_words(self) -> None:
+    def forget_words(self, loss: LossReason | None) -> None:
         """Keep what a lane has."""
-        if self.node is None:
-            self.look()
-        self.seen = self.pod = self.ip = self.why = self.notes = None
+        last = self.value
+        self.value = Executor(
+            last.id,
+            last.profile,
+            last.state,
+            pod=None,
+            node=last.node,
+            ip=None,
+            since=last.since,
+            registered=False,
+            restarts=last.restarts,
+            reason=None,
+            loss=loss,
+        )
+        self.notes = None
 
     def began(self, state: int) -> Timestamp | None:
         """Return when it first entered a state, None if it never did."""
@@ -126,23 +118,22 @@ class _Life:
 
     def row(self) -> documents.Executor:
         """Return it as a row of the table. All texts are one line, so that they show as what they are."""
-        self.look()
-        loss = self.loss
+        value, loss = self.value, self.value.loss
         return documents.Executor(
-            self.id,
-            one_line(self.profile),
+            value.id,
+            one_line(value.profile),
             STATES[self.states[-1][0]],
             self.states[-1][1],
             self.states[0][1],
             self.began(_RUNNING),
             self.ended_at,
-            self.registered,
-            self.retiring,
-            line_of(self.pod),
-            line_of(self.node),
-            line_of(self.ip),
-            self.restarts,
-            line_of(self.why),
+            value.registered,
+            value.retiring,
+            line_of(value.pod),
+            line_of(value.node),
+            line_of(value.ip),
+            value.restarts,
+            line_of(value.reason),
             None if loss is None else loss.kind.value,
             None if loss is None else loss.exit_code,
             None if loss is None else loss.caused_by_app,
@@ -187,19 +178,6 @@ class FleetHistory:
         self.stopped: BackendStopped | None = None
         self.failure: str | None = None
         """Why the Backend could not start or continue."""
-        self._apply: dict[type, Callable[[Any, Timestamp], None]] = {
-            AllocationBlocked: self._noted,
-            AllocationUnblocked: self._noted,
-            BackendFailed: self._backend_failed,
-            BackendStarted: self._backend_started,
-            BackendStopped: self._backend_stopped,
-            ExecutorPending: self._pending,
-            ExecutorRemoved: self._removed,
-            ExecutorRunning: self._running,
-            ExecutorStuck: self._stuck,
-            ExecutorTerminating: self._terminating,
-            FleetFailed: self._noted,
-        }
 
     def __len__(self) -> int:
         """How many executors live."""
@@ -211,7 +189,29 @@ class FleetHistory:
         """Take in a message to the driver."""
         self.seq += 1
         self._events.append(_Logged(self.seq, at, message))
-        self._apply[type(message)](message, at)
+        match message:
+            case BackendStarted():
+                self.started = message
+            case BackendFailed():
+                self.failure = cause_of(message)
+            case BackendStopped():
+                self.stopped = message
+            case ExecutorPending(executor_id, pod) | ExecutorRunning(executor_id, pod) if pod.start_time is not None:
+                self._adopted(executor_id, _at(pod.start_time))
+            case _:
+                pass
+
+    def fold(self, change: FleetChanged) -> None:
+        """Take in what has changed of the executors."""
+        at = _at(change.at)
+        gone = self._living.keys() - {executor.id for executor in change.executors} if change.complete else ()
+        for executor in change.executors:
+            self._set(executor, at)
+        for executor_id in (*change.withdrawn, *sorted(gone)):
+            life = self._living.get(executor_id)
+            if life is not None:
+                why = "it was requested and never observed" if life.value.pod is None else life.value.reason
+                self._end(life, replace(life.value, reason=why, registered=False), at)
 
     def annotate(self, executor_id: int, columns: Mapping[str, str | None]) -> None:
         """Set columns of the driver's own for an executor that lives; None clears one."""
@@ -229,45 +229,6 @@ class FleetHistory:
             life.notes = notes
             self.seq += 1
             self._touch(life)
-
-    def observe(self, found: FleetExecutors, asked_at: Timestamp) -> None:
-        """Take in the Backend's own view, which knows what no message says: requested executors, restarts, reasons.
-
-        What a message has said since `asked_at` is newer than the answer and stays.
-        """
-        alive = {executor.id for executor in found.alive}
-        for executor in found.alive:
-            self._observe(executor, asked_at)
-        gone = [life for life in self._living.values() if life.id not in alive and life.heard_at <= asked_at]
-        ended = {executor.id: executor for executor in found.ended} if gone else {}
-        for life in gone:  # requested and never observed; or its end was not passed on
-            last = ended.get(life.id)
-            self.seq += 1
-            life.look()
-            life.why = "it was requested and never observed" if life.pod is None else life.why
-            self._end(life, asked_at if last is None else _at(last.since), None if last is None else last.loss)
-
-    def _observe(self, executor: Executor, asked_at: Timestamp) -> None:
-        if executor.id in self._ended:
-            return
-        life = self._living.get(executor.id)
-        state, since = _BY_NAME[executor.state.value], _at(executor.since)
-        if life is None:
-            life = _Life(executor.id, executor.profile, state, min(since, asked_at))
-        elif life.heard_at > asked_at:
-            return
-        elif life.state == _STUCK and state == _PENDING and executor.reason is not None:
-            state = _STUCK
-        life.look()
-        place = (executor.pod or life.pod, executor.node or life.node, executor.ip or life.ip)
-        seen = (*place, executor.registered, executor.retiring, executor.restarts, executor.reason)
-        known = (life.pod, life.node, life.ip, life.registered, life.retiring, life.restarts, life.why)
-        if seen == known and state == life.state and life.seq:
-            return
-        life.enter(state, max(since, life.states[-1][1]))
-        life.pod, life.node, life.ip, life.registered, life.retiring, life.restarts, life.why = seen
-        self.seq += 1
-        self._touch(life)
 
     # ── what a viewer is told ───────────────────────────────────────────────────────────────────────────────────
 
@@ -311,18 +272,16 @@ class FleetHistory:
 
     def timeline(self, now: Timestamp) -> documents.Timeline:
         """Return a lane for each executor; ended ones come first."""
-        for life in (*self._full, *self._living.values()):
-            life.look()
         profiles: dict[str, int] = {}
         nodes: dict[str | None, int] = {}
         lanes: list[documents.Lane] = [
             (
                 life.id,
-                profiles.setdefault(life.profile, len(profiles)),
-                nodes.setdefault(life.node, len(nodes)),
+                profiles.setdefault(life.value.profile, len(profiles)),
+                nodes.setdefault(life.value.node, len(nodes)),
                 life.states if life.ended_at is None else life.states[:-1],
                 life.ended_at,
-                None if life.loss is None else life.loss.kind.value,
+                None if life.value.loss is None else life.value.loss.kind.value,
             )
             for lives in (self._ended, self._living)
             for life in lives.values()
@@ -340,80 +299,42 @@ class FleetHistory:
                         counts[kind] += number
         return dict(counts)
 
-    # ── messages ────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def _backend_started(self, message: BackendStarted, _: Timestamp) -> None:
-        self.started = message
-
-    def _backend_failed(self, message: BackendFailed, _: Timestamp) -> None:
-        self.failure = cause_of(message)
-
-    def _backend_stopped(self, message: BackendStopped, _: Timestamp) -> None:
-        self.stopped = message
-
-    def _noted(self, message: AllocationBlocked | AllocationUnblocked | FleetFailed, at: Timestamp) -> None:
-        """Nothing: the Backend's status says it."""
-
-    def _pending(self, message: ExecutorPending, at: Timestamp) -> None:
-        self._seen(message.executor_id, message.pod, _PENDING, at)
-
-    def _running(self, message: ExecutorRunning, at: Timestamp) -> None:
-        self._seen(message.executor_id, message.pod, _RUNNING, at)
-
-    def _seen(self, executor_id: int, pod: Pod, state: int, at: Timestamp) -> None:
-        life = self._living.get(executor_id)
-        if life is None:
-            if executor_id in self._ended:
-                return
-            life = _Life(executor_id, pod.profile, _REQUESTED, at)
-            if (began := self._before(pod)) is not None:
-                life.states = [(state, began)]
-        life.heard_at, life.seen, life.why = at, pod, None
-        self._change(life, state, at)
-
-    def _stuck(self, message: ExecutorStuck, at: Timestamp) -> None:
-        life = self._life(message.executor_id, message.profile, at)
-        if life is not None:
-            life.why = f"{message.reason}: {message.message}" if message.message else message.reason
-            self._change(life, life.state if life.state >= _RUNNING else _STUCK, at)
-
-    def _terminating(self, message: ExecutorTerminating, at: Timestamp) -> None:
-        life = self._life(message.executor_id, message.profile, at)
-        if life is not None:
-            life.node, life.ip, life.why = message.node or life.node, message.ip or life.ip, message.reason
-            life.retiring = message.retiring
-            self._change(life, _TERMINATING, at)
-
-    def _removed(self, message: ExecutorRemoved, at: Timestamp) -> None:
-        loss, life = message.reason, self._life(message.executor_id, message.profile, at)
-        counts = self._losses.setdefault(int(at // 60), Counter())
-        counts[message.profile, loss.kind.value] += 1
-        if len(self._losses) > LOSS_MINUTES:
-            del self._losses[min(self._losses)]
-        if life is not None:
-            life.node, life.ip = message.node or life.node, message.ip or life.ip
-            self._end(life, at, loss)
-
-    def _before(self, pod: Pod) -> Timestamp | None:
-        """Return when its node took an adopted pod, None if that was in the time of this driver."""
-        started = pod.start_time
-        return None if started is None or _at(started) >= self._began else _at(started)
-
     # ── executors ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _life(self, executor_id: int, profile: str, at: Timestamp) -> _Life | None:
-        """Return the executor that a message is about, None if it has ended."""
-        life = self._living.get(executor_id)
+    def _set(self, executor: Executor, at: Timestamp) -> None:
+        """Take in the value of an executor that changed at this time."""
+        if executor.id in self._ended:
+            return
+        since, life = _at(executor.since), self._living.get(executor.id)
+        if executor.state is ExecutorState.ENDED:
+            self._count(executor, since)
+            self._end(life or _Life(executor, _REQUESTED, since), executor, since)
+            return
+        is_stuck = executor.state is ExecutorState.PENDING and executor.stuck is not None
+        state = _STUCK if is_stuck else _INDEX[executor.state]
         if life is None:
-            if executor_id in self._ended:
-                return None
-            life = _Life(executor_id, profile, _REQUESTED, at)
-        life.heard_at = at
-        return life
-
-    def _change(self, life: _Life, state: int, at: Timestamp) -> None:
-        life.enter(state, at)
+            life = _Life(executor, state, since)
+        else:
+            life.enter(state, at if life.value.state is executor.state else since)
+            life.value = executor
+        self.seq += 1
         self._touch(life)
+
+    def _adopted(self, executor_id: int, started: Timestamp) -> None:
+        """An executor of an earlier driver began when its node took its pod."""
+        life = self._living.get(executor_id)
+        if life is not None and len(life.states) == 1 and started < self._began:
+            life.states = [(life.states[0][0], started)]
+            self._touch(life)
+
+    def _count(self, executor: Executor, at: Timestamp) -> None:
+        if executor.loss is not None:
+            minute = int(at // 60)
+            if minute not in self._losses:
+                self._losses[minute] = Counter()
+            self._losses[minute][executor.profile, executor.loss.kind.value] += 1
+            if len(self._losses) > LOSS_MINUTES:
+                del self._losses[min(self._losses)]
 
     def _touch(self, life: _Life) -> None:
         """Note that it has changed: it comes last."""
@@ -433,17 +354,16 @@ class FleetHistory:
                 self._losses_only[key] = short
         return short
 
-    def _end(self, life: _Life, at: Timestamp, loss: LossReason | None) -> None:
+    def _end(self, life: _Life, value: Executor, at: Timestamp) -> None:
         self._living.pop(life.id, None)
+        self.seq += 1
         life.enter(_ENDED, at)
-        life.ended_at, life.loss, life.seq, life.registered = at, loss, self.seq, False
-        life.why = life.why if loss is None else loss.message
+        life.value, life.ended_at, life.seq = value, life.states[-1][1], self.seq
         self._ended[life.id] = life
         self._full.append(life)
         if len(self._full) > ENDED_KEPT:
             old = self._full.popleft()
-            old.forget_words()
-            old.loss = self._wordless(old.loss)
+            old.forget_words(self._wordless(old.value.loss))
             self._lanes.append(old)
         if len(self._lanes) > LANES_KEPT - ENDED_KEPT:
             oldest = self._lanes.popleft()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from actors.page.feed import Feed, Page
 from actors.page.hosts import AllowedHosts, check_page
@@ -13,9 +13,8 @@ from actors.page.site import TICK_SECONDS, Site, exposed
 from actors.runtime import SystemClock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Collection, Iterator
 
-    from actors.messages import Question
     from actors.metrics.counts import Metrics
     from actors.runtime import Clock
 
@@ -30,7 +29,6 @@ def serve_page(
     token: str | None = None,
     hosts: Collection[str] = (),
     metrics: Metrics | None = None,
-    acted: Callable[[Question[Any]], None] | None = None,
     clock: Clock | None = None,
     tick: float = TICK_SECONDS,
     read_within: float = READ_WITHIN_SECONDS,
@@ -46,7 +44,6 @@ def serve_page(
         token: whoever shows it may scale, retire, kill, hold and resume; None: nobody.
         hosts: names under which it is reached, besides those that no stranger can own.
         metrics: those of the Backend, if it has some; else the page makes them.
-        acted: called after each action, in the page's thread.
         clock: the time.
         tick: seconds between two looks for news.
         read_within: seconds in which a viewer must read what he is told.
@@ -67,7 +64,6 @@ def serve_page(
         app_id=app_id,
         token=token,
         render_metrics=render,
-        acted=acted,
         tick=tick,
     )
     with serve(address, port, site, clock, read_within=read_within) as served:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from actors.errors import needs_extra
 from actors.page.hosts import check_page
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
     from contextlib import AbstractContextManager
 
-    from actors.messages import Question
     from actors.metrics.counts import Metrics
     from actors.page.feed import Page
     from actors.runtime import Clock
@@ -57,11 +56,8 @@ class PagePlan:
         app_id: str,
         clock: Clock,
         metrics: Metrics | None = None,
-        acted: Callable[[Question[Any]], None] | None = None,
     ) -> AbstractContextManager[Page]:
         """Serve it. This loads aiohttp."""
         from actors.page.page import serve_page  # noqa: PLC0415 - only who has a page needs it
 
-        return serve_page(
-            self.where, app_id, token=self.token, hosts=self.hosts, metrics=metrics, acted=acted, clock=clock
-        )
+        return serve_page(self.where, app_id, token=self.token, hosts=self.hosts, metrics=metrics, clock=clock)

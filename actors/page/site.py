@@ -1,8 +1,8 @@
 """`Site`: answers the page's requests, whatever server carries them. It lives in one event loop.
 
 A viewer's state is the number of the last change that he was told. So a slow reader costs nothing: he is told less
-often, and of each executor only what it is then. While somebody looks, the Backend is asked for what no message says,
-so seldom that this costs it little however large the fleet is.
+often, and of each executor only what it is then. The site follows the fleet; only a probe asks the Backend, whether it
+answers.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ import hmac
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import timedelta
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast, final
 
 from actors.errors import ExecutorPodsError, MissingExtra, Refused
-from actors.messages import GetExecutors, GetFleetStatus
+from actors.messages import FleetChanged, HasEnoughExecutors
 from actors.page.actions import ACTIONS, WrongActionError, read_action
 from actors.page.documents import VERSION, Acted, Events, Executors, Problem, Reset, Status, encode
 from actors.page.feed import Notes
@@ -24,21 +25,22 @@ from actors.page.health import checks, report
 from actors.page.history import FleetHistory
 from actors.page.plain import plain_page
 from actors.page.status import lasting, status_of
-from actors.runtime import ActorDeadError
+from actors.runtime import ActorDeadError, later
 from actors.runtime.mailbox import Reply
 from actors.text import get_logger, one_line
+from actors.view import FleetView
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from importlib.resources.abc import Traversable
 
-    from actors.messages import FleetStatus, Question
+    from actors.messages import Question
     from actors.metrics.counts import Metrics
     from actors.page.documents import Change
     from actors.page.feed import Feed
     from actors.page.health import Probe
     from actors.page.hosts import AllowedHosts
-    from actors.runtime import Clock, Moment
+    from actors.runtime import Address, Clock, Moment
 
 __all__ = ["MOST_VIEWERS", "Answer", "Asked", "Site", "Stream", "exposed"]
 
@@ -58,12 +60,8 @@ QUIET_SECONDS: Final = 15.0
 ANSWER_SECONDS: Final = 3.0
 """The Backend answers in milliseconds. A probe of the kubelet should wait longer than this."""
 
-STATUS_SECONDS: Final = 1.0
-"""The Backend's status is asked no more often."""
-
-SECONDS_EACH: Final = 0.001
-"""All executors are asked for once in so many seconds an executor: an answer takes the Backend 5 µs an executor, half a
-percent of a core. For the status it is a tenth of that."""
+PROBE_SECONDS: Final = 1.0
+"""Probes ask the Backend no more often, however many there are."""
 
 CHANGES_AT_ONCE: Final = 1_000
 """Executors in one event of a stream, some 400 bytes each. What is more comes in the next event."""
@@ -143,7 +141,6 @@ class Site:
         app_id: of the fleet.
         token: whoever shows it may act; None: nobody.
         render_metrics: returns the page of Prometheus; it may block. None: there is none.
-        acted: called after each action.
         tick: see `TICK_SECONDS`.
     """
 
@@ -156,9 +153,9 @@ class Site:
         app_id: str,
         token: str | None = None,
         render_metrics: Callable[[], bytes] | None = None,
-        acted: Callable[[Question[Any]], None] | None = None,
         tick: float = TICK_SECONDS,
     ) -> None:
+        self.view: Final = FleetView(clock)
         self.history: Final = FleetHistory(clock.now().timestamp())
         self._feed = feed
         self._clock = clock
@@ -166,17 +163,13 @@ class Site:
         self._app_id = app_id
         self._token = None if token is None else token.encode()
         self._render_metrics = render_metrics
-        self._acted = acted
         self._tick = tick
         self._loop = asyncio.get_running_loop()
-        self._status: FleetStatus | None = None
-        """The Backend's last answer."""
-        self._status_at = self._now()
-        """When it came."""
+        self._followed: Address | None = None
+        """The Backend that the view follows."""
         self._answers = True
         """Whether the last question was answered in time."""
-        self._status_due: Moment = 0.0
-        self._executors_due: Moment = 0.0
+        self._ask_from: Moment = 0.0
         self._asking: asyncio.Task[None] | None = None
         self._rendering = asyncio.Lock()
         self._viewers = 0
@@ -245,7 +238,7 @@ class Site:
         return found
 
     async def _page(self, _: Asked) -> Answer:
-        await self.refresh()
+        self.drain()
         tables = plain_page(self._status_document(), self._all(), self.history.events())
         page = (PAGE_FILES / "page.html").read_text(encoding="utf-8")
         return Answer(200, page.replace(PLAIN_MARK, tables, 1).encode(), TYPES["html"])
@@ -256,8 +249,9 @@ class Site:
 
     async def _probe(self, asked: Asked) -> Answer:
         probe: Probe = "livez" if asked.path == "/livez" else "readyz"
-        await self.refresh(only_status=True)
-        found = checks(probe, self.history, self._status, answers=self._answers)
+        answers = await self._does_answer()
+        self.drain()
+        found = checks(probe, self.history, self.view.status, answers=answers)
         excluded = [name for name in asked.query.get("exclude", "").split(",") if name]
         status, text = report(probe, found, excluded=excluded, verbose="verbose" in asked.query)
         return Answer(status, text.encode(), TEXT)
@@ -269,11 +263,11 @@ class Site:
         return Answer(200, text, "text/plain; version=0.0.4; charset=utf-8")
 
     async def _fleet(self, _: Asked) -> Answer:
-        await self.refresh(only_status=True)
+        self.drain()
         return Answer(200, encode(self._status_document()))
 
     async def _executors(self, _: Asked) -> Answer:
-        await self.refresh()
+        self.drain()
         return Answer(200, encode(self._all()))
 
     async def _events(self, _: Asked) -> Answer:
@@ -281,7 +275,7 @@ class Site:
         return Answer(200, encode(Events(VERSION, self.history.seq, self.history.events())))
 
     async def _timeline(self, _: Asked) -> Answer:
-        await self.refresh()
+        self.drain()
         return Answer(200, encode(self.history.timeline(self._now())))
 
     async def _stream(self, asked: Asked) -> Answer | Stream:
@@ -311,67 +305,52 @@ class Site:
         except (ActorDeadError, ExecutorPodsError) as error:
             return _problem(503, one_line(str(error)))
         logger.info("action of an operator: action=%s result=%s", name, result)
-        if self._acted is not None:
-            self._acted(message)
-        self._status_due = 0.0
         return Answer(200, encode(Acted([*result] if isinstance(result, tuple) else [])))
 
     # ── what is known ───────────────────────────────────────────────────────────────────────────────────────────
 
     def drain(self) -> None:
-        """Take in what the driver has learned."""
+        """Take in what is new. Follow the Backend, once there is one."""
+        if self._feed.backend is not self._followed:
+            self._followed = self._feed.backend
+            if self._followed is not None:
+                self.view.follow(self._followed, self._feed.put)
         for at, fed in self._feed.take():
             try:
                 if isinstance(fed, Notes):
                     self.history.annotate(fed.executor_id, fed.columns)
+                elif isinstance(fed, FleetChanged):
+                    self.view.fold(fed)
+                    self.history.fold(fed)
                 else:
                     self.history.apply(fed, at)
             except Exception:  # one bad message must not harm the next one
                 logger.exception("the page cannot take a message: message=%s", type(fed).__name__)
 
     def _drain_soon(self) -> None:
-        """Let the loop take in what waits. Called by the driver's thread."""
+        """Let the loop take in what waits. Called by other threads."""
         with suppress(RuntimeError):  # the loop has ended
             self._loop.call_soon_threadsafe(self.drain)
 
-    async def refresh(self, *, only_status: bool = False) -> None:
-        """Take in what is new, and ask the Backend if its last answer is old. Returns in time whether it answers."""
-        self.drain()
-        while self._is_due(only_status=only_status):
+    async def _does_answer(self) -> bool:
+        """Return whether the Backend answers in time. However many want to know it, it is asked once a second."""
+        if self._feed.backend is not None and self._clock.monotonic() >= self._ask_from:
             if self._asking is None or self._asking.done():
-                self._asking = self._loop.create_task(self._ask_backend(only_status=only_status))
+                self._asking = self._loop.create_task(self._ask_backend())
             await asyncio.shield(self._asking)
+        return self._answers
 
-    def _is_due(self, *, only_status: bool) -> bool:
-        now = self._clock.monotonic()
-        return self._feed.backend is not None and (
-            now >= self._status_due or (not only_status and now >= self._executors_due)
-        )
-
-    async def _ask_backend(self, *, only_status: bool) -> None:
-        """Ask the Backend for its status and perhaps for all executors. An answer may be missing: that is a finding."""
-        now = self._clock.monotonic()
-        asks_status = now >= self._status_due
-        size = len(self.history)
+    async def _ask_backend(self) -> None:
+        """Ask the Backend something. An answer may be missing: that is a finding."""
         try:
-            if asks_status:
-                self._status_due = now + max(STATUS_SECONDS, size * SECONDS_EACH / 10)
-                self._status = await self._ask(GetFleetStatus())
-                self._status_at = self._now()
-            if not only_status and now >= self._executors_due:
-                self._executors_due = now + max(STATUS_SECONDS, size * SECONDS_EACH)
-                asked_at = self._now()
-                found = await self._ask(GetExecutors())
-                self.drain()  # what was passed on before the answer is older
-                self.history.observe(found, asked_at)
-                self._executors_due = max(self._executors_due, now + len(self.history) * SECONDS_EACH)
+            await self._ask(HasEnoughExecutors())
             self._answers = True
         except Refused:  # it is there
             self._answers = True
         except Exception:  # noqa: BLE001 - it has ended, or crashed with whatever it says, or does not answer in time
             self.drain()
             self._answers = self.history.stopped is not None
-            self._status_due = self._executors_due = self._clock.monotonic() + STATUS_SECONDS
+        self._ask_from = later(self._clock.monotonic(), timedelta(seconds=PROBE_SECONDS))
 
     async def _ask(self, message: Question[A]) -> A:
         """Ask the Backend.
@@ -396,9 +375,8 @@ class Site:
         return self._clock.now().timestamp()
 
     def _status_document(self) -> Status:
-        takes = self._token is not None
-        at = self._now() if self._status is None else self._status_at
-        return status_of(self._app_id, self._status, self.history, at, takes_actions=takes)
+        takes, status = self._token is not None, self.view.status_now()
+        return status_of(self._app_id, status, self.history, self._now(), takes_actions=takes)
 
     def _all(self) -> Executors:
         return Executors(VERSION, self.history.seq, self.history.living(), self.history.ended())
@@ -455,10 +433,8 @@ class Site:
                 logger.exception("viewers not told of a change")
 
     def look(self) -> None:
-        """Take in what is new, let the Backend be asked if that is due, and wake the viewers if there is something."""
+        """Take in what is new, and wake the viewers if there is something."""
         self.drain()
-        if self._is_due(only_status=False) and (self._asking is None or self._asking.done()):
-            self._asking = self._loop.create_task(self._ask_backend(only_status=False))
         if self._has_new_status() or self.history.seq != self._woken_at:
             self._woken_at = self.history.seq
             news, self._news = self._news, self._loop.create_future()
@@ -467,7 +443,7 @@ class Site:
     def _has_new_status(self) -> bool:
         """Make the status for the viewers, if it is another one."""
         history = self.history
-        judged = (self._status, history.failure, history.started, history.stopped, len(history.columns()))
+        judged = (self.view.status, history.failure, history.started, history.stopped, len(history.columns()))
         if judged == self._judged:
             return False
         self._judged = judged

@@ -18,6 +18,7 @@ import actors
 from actors.messages import (
     Executor,
     ExecutorState,
+    FleetChanged,
     FleetExecutors,
     FleetStatus,
     FromDriver,
@@ -148,6 +149,7 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "settings": _settings,
     "messages from the driver": lambda: _messages(get_args(FromDriver)),
     "messages to the driver": lambda: _messages(get_args(ToDriver)),
+    "changes": lambda: _messages((FleetChanged,)),
     "answers": lambda: _messages(
         (FleetStatus, ProfileStatus, SourceStatus, HeldPod, FleetExecutors, Executor, ExecutorState)
     ),

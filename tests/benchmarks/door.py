@@ -102,8 +102,8 @@ def _ours(settings: Settings, cluster: Cluster, reader: str) -> Iterator[Callabl
     with Fleet(settings, pod_api=cluster, keep=True, on_event=on_event, max_events=many) as fleet:
         if reader == "events()":
             threading.Thread(target=heard.read, args=(fleet,), daemon=True).start()
-        running = fleet._door.view.running
-        yield (lambda: running["default"]) if reader == "nobody" else lambda: heard.running
+        view = fleet._door.state.view
+        yield (lambda: view.running["default"]) if reader == "nobody" else lambda: heard.running
 
 
 def measure(_who: str, *, pods: int, reader: str) -> dict[str, float]:

@@ -24,6 +24,7 @@ from actors.messages import (
     ExecutorIdle,
     FleetExecutors,
     FleetStatus,
+    FollowFleet,
     FromDriver,
     GetExecutorIds,
     GetExecutors,
@@ -172,6 +173,7 @@ messages = st.one_of(
     st.builds(ScaleExecutors, totals, victims, graces),
     st.builds(DecommissionExecutors, many),
     st.builds(RequestTotalExecutors, totals, flags),
+    st.builds(FollowFleet, st.one_of(st.just(str), anything)),
     st.builds(StopBackend, odd | values.filter(lambda value: value is not None and not isinstance(value, bool))),
 )
 
@@ -225,6 +227,8 @@ def is_right(message: FromDriver) -> bool:
             return are_ids(ids)
         case _ if isinstance(message, ABOUT_ONE):
             return is_id(message.executor_id)
+        case FollowFleet(follower):
+            return callable(follower)
         case StopBackend(flag):
             return flag is None or isinstance(flag, bool)
         case _:
@@ -246,6 +250,7 @@ ANSWERS: dict[type, type | tuple[type, ...]] = {
     **dict.fromkeys((ExecutorDisconnected, ExecutorBusy, ExecutorIdle), type(None)),
     GetExecutors: FleetExecutors,
     GetFleetStatus: FleetStatus,
+    FollowFleet: type(None),
     StopBackend: type(None),
 }
 

@@ -15,12 +15,16 @@ from actors.messages import (
     BackendFailed,
     BackendStarted,
     BackendStopped,
+    Executor,
     ExecutorPending,
     ExecutorRemoved,
     ExecutorRunning,
+    ExecutorState,
     ExecutorStuck,
     ExecutorTerminating,
+    FleetChanged,
     FleetFailed,
+    ProfileStatus,
 )
 from actors.page import documents
 from actors.page.actions import ACTIONS
@@ -31,6 +35,7 @@ from actors.pods.loss import LossKind, LossReason
 from actors.pods.pod import PROFILE_LABEL, ObjectMeta, Pod, PodSpec, PodStatus
 from actors.testing.manual import ManualClock
 from tests.fuzz.material import DEEP, spoiled, values
+from tests.unit.changes import AT, fleet
 
 TOKEN = "a-token-of-24-characters"
 PATHS = (
@@ -86,6 +91,24 @@ def _pod(executor_id: int, name: str, profile: str, node: str) -> Pod:
 
 pods = st.builds(_pod, ids, strings, strings, strings)
 losses = st.builds(LossReason, st.sampled_from(LossKind), st.integers(-1, 255), st.booleans(), strings)
+texts = st.none() | strings
+executors = st.builds(
+    Executor,
+    ids,
+    strings,
+    st.sampled_from(ExecutorState),
+    texts,
+    texts,
+    texts,
+    st.just(AT),
+    st.booleans(),
+    st.integers(0, 9),
+    texts,
+    st.none() | losses,
+    st.booleans(),
+    texts,
+)
+profiles = st.builds(ProfileStatus, blocked=texts, blocked_by=texts, blocked_since=st.none() | st.just(AT))
 told = st.one_of(
     st.builds(AllocationBlocked, strings, strings, strings),
     st.builds(BackendFailed, st.builds(ValueError, strings)),
@@ -93,6 +116,15 @@ told = st.one_of(
     st.builds(BackendStopped, st.tuples(strings)),
     st.builds(ExecutorPending, ids, pods),
     st.builds(ExecutorRunning, ids, pods),
+    st.builds(
+        FleetChanged,
+        st.integers(0, 9),
+        st.just(AT),
+        st.lists(executors, max_size=3).map(tuple),
+        st.lists(ids, max_size=2).map(tuple),
+        st.none() | st.builds(fleet, st.dictionaries(strings, profiles, max_size=2)),
+        st.booleans(),
+    ),
     st.builds(ExecutorStuck, ids, strings, strings, st.none(), strings, strings, strings),
     st.builds(ExecutorTerminating, ids, st.none(), strings, strings, strings, strings, st.booleans()),
     st.builds(ExecutorRemoved, ids, losses, strings, strings, strings),

@@ -2,7 +2,7 @@
 
 In one process and one run, in turns: messages to the driver that nobody takes; the same with a page that nobody looks
 at; with one viewer; with fifty. Each row is the process time of all threads, less that of the first row. The viewers
-are processes that read the stream; the Backend is a made-up one, which answers from a list.
+are processes that read the stream; the Backend is a made-up one, and each message has its change beside it.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from contextlib import ExitStack
+from itertools import count
 from typing import TYPE_CHECKING, Final
 
 from actors.messages import (
@@ -20,15 +21,16 @@ from actors.messages import (
     ExecutorRemoved,
     ExecutorRunning,
     ExecutorState,
-    FleetExecutors,
+    FleetChanged,
     FleetStatus,
-    GetExecutors,
+    FollowFleet,
     ProfileStatus,
 )
 from actors.page.page import serve_page
 from actors.pods.loss import LossKind, LossReason
 from actors.runtime import Actor, ActorSystem, SystemClock
 from tests.unit.builders import pod
+from tests.unit.changes import changed, executor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -45,7 +47,7 @@ LOSS: Final = LossReason(LossKind.EXITED, 1, caused_by_app=True, message="execut
 
 
 class Answers(Actor):
-    """A Backend of so many executors."""
+    """A Backend of so many executors, which publishes them once."""
 
     def __init__(self, context: object, size: int) -> None:
         super().__init__(context)  # type: ignore[arg-type]  # a Context
@@ -54,28 +56,36 @@ class Answers(Actor):
             Executor(i, "default", ExecutorState.RUNNING, f"app-exec-{i}", "node", "10.0.0.1", at, True, 0, None, None)  # noqa: FBT003
             for i in range(1, size + 1)
         )
-        self._found = FleetExecutors(tuple(each), ())
-        self._status = FleetStatus("etl", "batch", {"default": ProfileStatus(size, running=size)}, {})
+        status = FleetStatus("etl", "batch", {"default": ProfileStatus(size, running=size)}, {})
+        self._everything = FleetChanged(0, at, tuple(each), status=status, complete=True)
 
     def receive(self, message: object) -> object:
-        return self._found if isinstance(message, GetExecutors) else self._status
+        if isinstance(message, FollowFleet):
+            message.follower(self._everything)
+        return True
 
 
-def lives(first: int) -> Iterator[ToDriver]:
-    """Executors that are pending, run and end, one after the other."""
-    executor_id = first
+def lives(first: int) -> Iterator[ToDriver | FleetChanged]:
+    """Executors that are pending, run and end, one after the other: what is published, and what a driver is told."""
+    executor_id, sequence = first, count(1)
     while True:
-        yield ExecutorPending(executor_id, pod(executor_id, phase="Pending"))
-        yield ExecutorRunning(executor_id, pod(executor_id))
-        yield ExecutorRemoved(executor_id, LOSS)
+        for state, message in (
+            (ExecutorState.PENDING, ExecutorPending(executor_id, pod(executor_id, phase="Pending"))),
+            (ExecutorState.RUNNING, ExecutorRunning(executor_id, pod(executor_id))),
+            (ExecutorState.ENDED, ExecutorRemoved(executor_id, LOSS)),
+        ):
+            loss = LOSS if state is ExecutorState.ENDED else None
+            yield changed(next(sequence), executor(executor_id, state, loss=loss))
+            yield message
         executor_id += 1
 
 
-def paced(messages: Iterator[ToDriver], take: Callable[[ToDriver], object], rate: int, seconds: float) -> float:
-    """Send messages at a rate; return the processor seconds of the whole process."""
+def paced(messages: Iterator[object], take: Callable[[object], object], rate: int, seconds: float) -> float:
+    """Send messages, each with its change, at a rate; return the processor seconds of the whole process."""
     begin, spent, sent = time.monotonic(), time.process_time(), 0
     while (passed := time.monotonic() - begin) < seconds:
         while sent < passed * rate:
+            take(next(messages))
             take(next(messages))
             sent += 1
         time.sleep(0.01)
@@ -94,8 +104,6 @@ def main() -> None:
         stack.callback(system.close)
         page = stack.enter_context(serve_page(0, "etl"))
         page.backend = system.spawn(lambda context: Answers(context, given.size), name="backend", owner=None)
-        for executor_id in range(1, given.size + 1):
-            page.feed(ExecutorRunning(executor_id, pod(executor_id)))
         for _ in range(given.rounds):
             alone = paced(messages, lambda _: None, given.rate, given.seconds)
             for viewers in (0, 1, 50):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from contextlib import AbstractContextManager
 
-    from actors.messages import ToDriver
+    from actors.messages import FleetChanged, ToDriver
     from actors.page.page import Page
 
 from contextlib import contextmanager
@@ -51,7 +51,7 @@ def demo(
     try:
         with serve_page(port, "etl", token=token, clock=clock) as page:
 
-            def tell(message: ToDriver, at: float) -> None:
+            def tell(message: ToDriver | FleetChanged, at: float) -> None:
                 clock.past = at
                 page.feed(message)
                 clock.past = None

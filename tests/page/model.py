@@ -17,10 +17,10 @@ from actors.messages import (
     ExecutorState,
     ExecutorStuck,
     ExecutorTerminating,
-    FleetExecutors,
+    FleetChanged,
     FleetStatus,
-    GetExecutors,
-    GetFleetStatus,
+    FollowFleet,
+    HasEnoughExecutors,
     HeldPod,
     HoldFleet,
     KillExecutors,
@@ -73,6 +73,7 @@ class One:
     since: float
     node: str | None = None
     reason: str | None = None
+    stuck: str | None = None
     retiring: bool = False
     registered: bool = False
     restarts: int = 0
@@ -82,10 +83,10 @@ class One:
 
 @dataclass
 class Model:
-    """A made-up fleet. `step` lets time pass, and tells what a driver would be told."""
+    """A made-up fleet. `step` lets time pass, tells what a driver would be told, and publishes what a Backend would."""
 
     size: int
-    tell: Callable[[ToDriver, float], None]
+    tell: Callable[[ToDriver | FleetChanged, float], None]
     scene: str = "churn"
     seed: int = 1
     life: float = 600.0
@@ -96,6 +97,7 @@ class Model:
     next_id: int = 1
     on_hold: bool = False
     now: float = 0.0
+    sequence: int = 0
 
     def __post_init__(self) -> None:
         self.random = Random(self.seed)
@@ -111,9 +113,25 @@ class Model:
         if self.scene == "blocked":
             self.tell(AllocationBlocked("default", QUOTA, "QuotaExceeded"), now + 40)
 
+    def changed(self, one: One, now: float, loss: LossReason | None = None) -> None:
+        """Publish an executor."""
+        value = self._value(one)
+        if loss is not None:
+            value = replace(value, state=ExecutorState.ENDED, since=self._at(now), loss=loss, reason=loss.message)
+        self.publish(now, value)
+
+    def publish(self, now: float, *executors: Executor, status: FleetStatus | None = None) -> None:
+        self.sequence += 1
+        self.tell(FleetChanged(self.sequence, self._at(now), executors, status=status), now)
+
+    def everything(self) -> FleetChanged:
+        executors = tuple(self._value(self.alive[each]) for each in sorted(self.alive))
+        return FleetChanged(self.sequence, self._at(self.now), executors, status=self.status(), complete=True)
+
     def step(self, now: float) -> None:
         """Let all happen that is due until `now`."""
         self.now = now
+        self.publish(now, status=self.status())
         if self.scene == "outage":
             return
         for one in sorted((one for one in self.alive.values() if one.due <= now), key=lambda one: one.due):
@@ -131,20 +149,24 @@ class Model:
         one.due = now + self.random.uniform(0.05, 1.5)
         self.alive[one.id] = one
         self.next_id += 1
+        self.changed(one, now)
 
     def _next(self, one: One, now: float) -> None:
         one.since = now
         match one.state:
             case ExecutorState.REQUESTED:
                 one.state, one.due = ExecutorState.PENDING, now + self.random.uniform(0.5, 6.0)
+                self.changed(one, now)
                 self.tell(ExecutorPending(one.id, self.pod(one)), now)
             case ExecutorState.PENDING if self.scene == "stuck" and one.id % 4 == 1:
                 reason, text = "ImagePullBackOff", 'Back-off pulling image "ghcr.io/acme/etl:8"'
-                one.reason, one.due = f"{reason}: {text}", now + 1e9
+                one.reason, one.stuck, one.due = f"{reason}: {text}", reason, now + 1e9
+                self.changed(one, now)
                 self.tell(ExecutorStuck(one.id, reason, text, self._at(now), one.profile, "node-1"), now)
             case ExecutorState.PENDING:
                 one.state, one.due = ExecutorState.RUNNING, now + self.random.expovariate(1 / self.life)
                 one.node, one.registered = f"node-{one.id % max(1, self.size // 8)}", True
+                self.changed(one, now)
                 self.tell(ExecutorRunning(one.id, self.pod(one)), now)
             case ExecutorState.RUNNING if self.random.random() < 0.5:
                 self.end(one.id, "pod is being deleted", now)
@@ -153,6 +175,7 @@ class Model:
                 del self.alive[one.id]
                 message = HOSTILE if self.hostile else f"executor {one.id} {text}"
                 loss = LossReason(kind, code, by_app, message)
+                self.changed(one, now, loss)
                 self.tell(ExecutorRemoved(one.id, loss, one.profile, one.node, self.ip(one)), now)
 
     def end(self, executor_id: int, reason: str, now: float, *, retiring: bool = False) -> bool:
@@ -161,6 +184,7 @@ class Model:
             return False
         one.state, one.reason, one.retiring, one.since = ExecutorState.TERMINATING, reason, retiring, now
         one.due = now + self.random.uniform(1, 8)
+        self.changed(one, now)
         self.tell(ExecutorTerminating(one.id, None, reason, one.profile, one.node, self.ip(one), retiring), now)
         return True
 
@@ -173,9 +197,6 @@ class Model:
 
     def ip(self, one: One) -> str | None:
         return None if one.node is None else f"10.{one.id >> 16 & 255}.{one.id >> 8 & 255}.{one.id & 255}"
-
-    def executors(self) -> FleetExecutors:
-        return FleetExecutors(tuple(self._value(self.alive[each]) for each in sorted(self.alive)), ())
 
     def _value(self, one: One) -> Executor:
         return Executor(
@@ -191,6 +212,7 @@ class Model:
             HOSTILE if self.hostile else one.reason,
             None,
             one.retiring,
+            one.stuck,
         )
 
     def status(self) -> FleetStatus:
@@ -256,10 +278,11 @@ class ModelBackend(Actor):
     def receive(self, message: object) -> Any:
         model, now = self._model, self.clock.now().timestamp()
         match message:
-            case GetFleetStatus():
-                return model.status()
-            case GetExecutors():
-                return model.executors()
+            case FollowFleet(follower):
+                follower(model.everything())
+                return None
+            case HasEnoughExecutors():
+                return True
             case ScaleExecutors():
                 model.targets |= message.by_profile
                 return ()

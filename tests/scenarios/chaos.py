@@ -12,6 +12,7 @@ import math
 import re
 from collections import Counter
 from contextlib import suppress
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from actors.errors import Refused
@@ -39,6 +40,7 @@ from actors.messages import (
 from actors.messages.internal import AddSubscriber
 from actors.pods.loss import LossKind
 from actors.pods.pod import DEFAULT_PROFILE, EXECUTOR_ID_LABEL, INACTIVE_LABEL, ROLE_LABEL
+from actors.view import FleetView
 from tests.scenarios.memory import shared, sizes
 from tests.scenarios.strangers import COSTLY, FAR, STRAY, Strangers, WatchedDoor
 from tests.scenarios.world import LOOK, World
@@ -49,7 +51,7 @@ if TYPE_CHECKING:
 
     from actors.executors.ledger import Ledger
     from actors.local.store.object_store import StoreSnapshot
-    from actors.messages import Victims
+    from actors.messages import Executor, FleetExecutors, Victims
     from actors.messages.internal import LedgerEntry
     from actors.runtime import Actor
     from tests.scenarios.world import WatchedApi
@@ -200,6 +202,9 @@ class Chaos(World):
         """Executors that the driver registered, and whose connection is not lost."""
         self._lifecycle_crashes: list[float] = []
         self._adjusted: set[int] = set()
+        self._follows = bool((seed or 0) % 2)
+        """The driver follows the fleet. Half of them do, as its messages come in another order then."""
+        self.view: FleetView | None = None
         self._released: dict[str, str] = {}
         """Pods that were taken out of the selector: name → UID."""
         self._requests: dict[str, float] = {}
@@ -244,6 +249,9 @@ class Chaos(World):
         self.invariants.retarget_exactly(self.totals, ())
         super()._start()
         self._look_on()
+        self.view = FleetView(self.kit.clock) if self._follows else None
+        if self.view is not None:
+            self.view.follow(self.backend, self.view.fold)
 
     def _connect(self) -> WatchedApi:
         api = super()._connect()
@@ -549,6 +557,8 @@ class Chaos(World):
         connected = {each.id for each in fleet.alive if each.registered}
         said = self._connected & self.invariants.present()
         wrong = [f"2: {sorted(connected)} are registered, the driver said {sorted(said)}"] if connected != said else []
+        if self.view is not None:
+            wrong += [f"2: published {one}, answered {other}" for one, other in differences(self.view, fleet)]
         return [*self.invariants.contradicts(fleet, self.heard(ExecutorRemoved)), *wrong]
 
     def _swollen(self) -> list[str]:
@@ -691,3 +701,11 @@ class Chaos(World):
 def _is_the_fleets(pod: Mapping[str, Any]) -> bool:
     labels = pod["metadata"]["labels"]
     return bool(labels.get(ROLE_LABEL) == "executor" and labels.get(INACTIVE_LABEL) != "true")
+
+
+def differences(view: FleetView, answer: FleetExecutors) -> list[tuple[Executor | None, Executor | None]]:
+    """What a follower knows and what the Backend answers, where that differs."""
+    found = {each.id: each for each in answer.alive}
+    both = [(view.alive.get(i), found.get(i)) for i in sorted({*view.alive, *found})]
+    ended = zip_longest(view.ended, answer.ended)
+    return [(one, other) for one, other in (*both, *ended) if one != other]

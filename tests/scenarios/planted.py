@@ -101,9 +101,19 @@ def an_end_is_not_noted(right: Any, book: Any, *args: Any, **more: Any) -> Any:
     return (book, told) if told else (after, told)
 
 
-def the_stop_tells_all_ends(right: Any, book: Any) -> Any:
-    ended = [entry for entry in book.entries.values() if entry.notified_at is not None and entry.removed_at is not None]
-    return [*right(book), *ended]
+# ── published wrongly ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def an_end_is_no_news_for_followers(right: Any, state: Any, ended: Any) -> None:
+    changed, state.changed = state.changed, None
+    right(state, ended)
+    state.changed = changed
+
+
+def pods_are_no_news_for_followers(right: Any, state: Any, message: Any) -> None:
+    changed, state.changed = state.changed, None
+    right(state, message)
+    state.changed = changed
 
 
 # ── lost ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -269,6 +279,7 @@ AGAIN: Final = "a delete again and again"
 EXCESS: Final = "excess that stays"
 SHOWN: Final = "shown wrongly"
 SHARED: Final = "shared state"
+UNPUBLISHED: Final = "published wrongly"
 
 SIGNS: Final = {
     TOO_MANY: "^invariant 1 ",
@@ -287,6 +298,7 @@ SIGNS: Final = {
     SHARED: "^8: ",
     EXCESS: "^4: .* that may be ended",
     SHOWN: "^2: .* (is shown as|are shown as ended|are registered)",
+    UNPUBLISHED: "^2: published ",
 }
 """By what each kind is to be found, in the words of `chaos`: whatever else a bug breaks does not count."""
 
@@ -296,7 +308,6 @@ BUGS: Final = (
     Bug(TOO_MANY, Expectations, "answered", an_answer_is_as_good_as_a_pod),
     Bug(TOO_MANY, FleetState, "target", a_fleet_on_hold_goes_on, begins=20),
     Bug(TWICE, Ledger, "removed", an_end_is_not_noted),
-    Bug(TWICE, Ledger, "present", the_stop_tells_all_ends, begins=7),
     Bug(LOST, _Subscription, "add", ends_push_out_ends, begins=2),
     Bug(LOST, LifecycleManager, "_confirmed", nobody_says_where_one_went),
     Bug(LOST, LifecycleManager, "_report_end", success_is_no_news, begins=2),
@@ -320,4 +331,6 @@ BUGS: Final = (
     Bug(EXCESS, Scaling, "notice", nobody_counts_again, begins=21),
     Bug(SHOWN, Executors, "_report", who_ends_as_soon_as_seen_is_not_shown, begins=43),
     Bug(SHOWN, Ledger, "disconnected", a_lost_connection_is_no_news, begins=304),
+    Bug(UNPUBLISHED, FleetState, "ends", an_end_is_no_news_for_followers, begins=1),
+    Bug(UNPUBLISHED, FleetState, "observe", pods_are_no_news_for_followers, begins=1),
 )

@@ -15,7 +15,6 @@ from actors.testing import FakeCluster
 
 if TYPE_CHECKING:
     from actors.cli.events import Event
-    from actors.messages import FleetExecutors, FleetStatus
     from actors.runtime import Address
     from actors.testing import Kit
 
@@ -84,14 +83,3 @@ def test_executors_that_ignore_sigterm_are_told_removed_and_the_run_stopped(kit:
     last = run.end()
     assert run.counts["removed"] == EXECUTORS
     assert (last.event, last.reason, last.details["left_behind"]) == ("stopped", "time is up", ())
-
-
-def test_what_the_backend_answers_has_each_profile_and_executor(kit: Kit) -> None:
-    seen: list[tuple[FleetStatus, FleetExecutors | None]] = []
-    cluster = FakeCluster(kit)
-    Run(kit, cluster, Plan(observe=lambda status, executors: seen.append((status, executors))))
-    kit.advance(seconds=20)
-    status, executors = seen[-1]
-    assert (status.profiles["default"].target, status.profiles["default"].running) == (EXECUTORS, EXECUTORS)
-    assert executors is not None
-    assert [executor.id for executor in executors.alive] == [1, 2, 3]

@@ -19,6 +19,7 @@ from actors.local.kubelet.scripted_kubelet import StayUnscheduled
 from actors.messages import BackendFailed, ExecutorRunning
 from actors.messages.internal import ExecutorSeen
 from tests.scenarios.doors import KINDS, Stage
+from tests.unit.builders import pod
 
 pytestmark = pytest.mark.parametrize("kind", KINDS)
 
@@ -232,7 +233,7 @@ def test_readers_that_are_given_up_are_forgotten(kind: str) -> None:
                 fleet.events()
             gc.collect()
             door = (fleet.inner if kind == "threads" else fleet)._door
-            assert len(door.view._readers) == 0
+            assert len(door.state._readers) == 0
 
     stage.run(program())
 
@@ -257,13 +258,13 @@ def test_a_reader_that_sleeps_costs_no_memory(kind: str) -> None:
             await fleet.wait_for(running=1)
             events = fleet.events()
             door = (fleet.inner if kind == "threads" else fleet)._door
-            event = ExecutorRunning(1, door.view.records[1].pod)
+            event = ExecutorRunning(1, pod(1))
             for _ in range(100):
-                door.view.apply(event)
+                door.state.apply(event)
             tracemalloc.start()
             before, _ = tracemalloc.get_traced_memory()
             for _ in range(5_000):
-                door.view.apply(event)
+                door.state.apply(event)
             after, _ = tracemalloc.get_traced_memory()
             tracemalloc.stop()
             assert after - before < 20_000

@@ -369,7 +369,8 @@ def test_executors_are_values_that_do_not_change(kind: str) -> None:
             assert fleet.executors[2] is before[2]  # not made again
             assert fleet.executors is fleet.executors
             fleet.disconnected(1, "hang")
-            assert not fleet.executors[1].registered
+            while fleet.executors[1].registered:
+                await fleet.events().get("1ms")
             with pytest.raises(Refused, match="suspected = 'slow': must be one of 'hang', 'network', or None"):
                 fleet.disconnected(1, "slow")
             with pytest.raises(TypeError):
@@ -432,6 +433,25 @@ def test_the_excess_goes_by_policy(kind: str, victims: Any, left: list[int]) -> 
             stage.kit.advance(timedelta(seconds=30))
             assert sorted(stage.cluster.pods) == left
             assert (await fleet.status()).profiles["default"].target == 3
+
+    stage.run(program())
+
+
+def test_whoever_acts_reads_what_it_has_changed(kind: str) -> None:
+    stage = Stage(kind)
+
+    async def program() -> None:
+        async with stage.fleet(instances=2) as fleet:
+            await fleet.wait_for(running=2)
+            for target in (5, 1, 3):
+                await fleet.scale(target)
+                assert fleet.profiles["default"].target == target
+            with pytest.raises(TypeError):
+                fleet.profiles["gpu"] = fleet.profiles["default"]
+            await fleet.kill(2)
+            assert fleet.executors[2].state == "terminating"
+            assert await fleet.register(1)
+            assert fleet.executors[1].registered
 
     stage.run(program())
 

@@ -16,8 +16,10 @@ from actors import (
     ExecutorDisconnected,
     ExecutorRemoved,
     ExecutorRunning,
+    FleetChanged,
     FleetExecutors,
     FleetStatus,
+    FollowFleet,
     GetExecutorIds,
     GetExecutors,
     GetFleetStatus,
@@ -80,6 +82,18 @@ def answers(backend: BackendRef) -> None:
     assert_type(backend.ask(HasEnoughExecutors(), SOON), bool)
     assert_type(backend.ask(GetFleetStatus(), SOON), FleetStatus)
     assert_type(backend.request(GetFleetStatus()).get(), FleetStatus)
+
+
+def follows(backend: BackendRef) -> None:
+    def follow(change: FleetChanged) -> None:
+        assert_type(change.executors, tuple[Executor, ...])
+        assert_type(change.status, FleetStatus | None)
+
+    def takes_events(message: ExecutorRunning) -> None:
+        """Something else is sent."""
+
+    backend.tell(FollowFleet(follow))
+    backend.tell(FollowFleet(takes_events))  # type: ignore[arg-type]  # E: it takes no change
 
 
 def asks_wrongly(backend: BackendRef) -> None:

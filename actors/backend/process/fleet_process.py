@@ -42,7 +42,6 @@ from actors.backend.process.log_records import log_records
 from actors.backend.process.observed import KnownStates
 from actors.backend.process.remote_actor import ChildEnded, RemoteActor
 from actors.kube.http.pod_api import HttpPodApi, package_version
-from actors.messages.internal import ExecutorsObserved
 from actors.metrics.counts import ProcessCounts
 from actors.runtime import Hung, Lost, at_rest, in_words, start_thread
 from actors.text import get_logger, log_with
@@ -420,7 +419,7 @@ class _Process:
             case Observed(is_last=is_last):
                 self._states.take(frame)
                 if is_last:
-                    self._backend.tell(ExecutorsObserved(self._states.states))
+                    self._backend.tell(self._states.observed())
             case Ended(name, incarnation, cause):
                 self._end_actor((name, incarnation), cause)
             case Ready():

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from actors.backend.process.frames import Observed
 from actors.kube.deduplication import SharedParts
+from actors.messages.internal import ExecutorsObserved
 from actors.pods.id_map import IdMap
 
 if TYPE_CHECKING:
@@ -48,11 +49,21 @@ class KnownStates:
     def __init__(self) -> None:
         self._parts = SharedParts()
         self.states: IdMap[PodState] = IdMap()
+        self._changed: set[int] = set()
+        self._is_first = True
 
     def take(self, frame: Observed) -> None:
         """Take over what is different. Equal parts of pods are kept once."""
+        self._changed.update(frame.changes)
         for executor_id, state in frame.changes.items():
             if state is not None:
                 last = self.states.get(executor_id)
                 self._parts.share(state.pod, None if last is None else last.pod)
         self.states = self.states.with_changes(frame.changes)
+
+    def observed(self) -> ExecutorsObserved:
+        """Return the message about what was taken since the last one."""
+        changed = None if self._is_first else frozenset(self._changed)
+        self._is_first = False
+        self._changed.clear()
+        return ExecutorsObserved(self.states, changed)

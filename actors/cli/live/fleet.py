@@ -1,21 +1,23 @@
-"""`LiveFleet`: what the live table shows, from the events of a run and the Backend's status. Pure."""
+"""`LiveFleet`: what the live table shows: the view of the fleet, and what happened in the run. Pure."""
 
 from __future__ import annotations
 
 from collections import Counter, deque
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from actors.cli.events import Event, to_line
 from actors.cli.tally import Tally, gist
+from actors.messages import ExecutorState
+from actors.runtime import SystemClock
 from actors.text import age
+from actors.view import FleetView
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from datetime import datetime
 
     from actors.cli.live.cells import Shown
-    from actors.messages import FleetExecutors, FleetStatus
+    from actors.messages import Executor, FleetChanged, FleetStatus
 
 __all__ = ["STATES", "Alarm", "LiveFleet", "News", "Row"]
 
@@ -51,19 +53,18 @@ ADVICE: Final = {
 """What to do about a block, by its kind; nothing for those that end by themselves."""
 
 
-@dataclass(slots=True)
-class Row:
-    """One executor that is alive."""
+class Row(NamedTuple):
+    """One executor that is alive, in texts that the terminal shows."""
 
     executor_id: int
     profile: str
     state: str
     since: datetime
-    pod: str = ""
-    node: str = ""
-    ip: str = ""
-    restarts: int = 0
-    reason: str = ""
+    pod: str
+    node: str
+    ip: str
+    restarts: int
+    reason: str
 
 
 class News(NamedTuple):
@@ -97,7 +98,9 @@ class LiveFleet:
         self.hints: list[str] = []
         """What is of use until the end: where the kubeconfig is, where pages are served."""
         self.began: datetime | None = None
+        self.view = FleetView(SystemClock())
         self.rows: dict[int, Row] = {}
+        """The view's executors, without those that are only requested."""
         self.tally = Tally()
         self.news: deque[News] = deque(maxlen=NEWS_KEPT)
         self.kept: deque[News] = deque(maxlen=NEWS_KEPT)
@@ -106,16 +109,13 @@ class LiveFleet:
         self.over: Event | None = None
         """The last event."""
         self._targets = targets
-        self._status: FleetStatus | None = None
 
     # ── what happens ────────────────────────────────────────────────────────────────────────────────────────────
 
     def apply(self, event: Event) -> None:
         """Take in an event."""
         self.tally.apply(event)
-        if event.executor_id is not None:
-            self._move(event.executor_id, event)
-        elif event.event == "started":
+        if event.event == "started":
             self.began = event.time
             self.title = self.shown(f"{event.details['app_id']} in namespace {event.details['namespace']}")
             kubeconfig = event.details.get("kubeconfig")
@@ -148,41 +148,39 @@ class LiveFleet:
         if keep:
             self.kept.append(news)
 
-    def _move(self, executor_id: int, event: Event) -> None:
-        if event.event == "removed":
+    def fold(self, change: FleetChanged) -> None:
+        """Take in what has changed."""
+        self.view.fold(change)
+        if change.complete:
+            self.rows.clear()
+        for executor in change.executors:
+            if executor.state in {ExecutorState.REQUESTED, ExecutorState.ENDED}:
+                self.rows.pop(executor.id, None)
+            else:
+                self.rows[executor.id] = self._row(executor)
+        for executor_id in change.withdrawn:
             self.rows.pop(executor_id, None)
-            return
-        details, row = event.details, self.rows.get(executor_id)
-        if row is None:
-            row = self.rows[executor_id] = Row(executor_id, "", event.event, event.time)
-        if row.state != event.event:
-            row.state, row.since = event.event, event.time
-        row.profile = self.shown(str(details.get("profile", "")))
-        row.pod = self.shown(event.pod) or row.pod
-        self._place(row, details.get("node"), details.get("ip"), details.get("restarts"))
-        row.reason = self.shown(": ".join(part for part in (event.reason, event.message) if part))
 
-    def _place(self, row: Row, node: object, ip: object, restarts: object) -> None:
-        row.node = self.shown(str(node)) if node else row.node
-        row.ip = self.shown(str(ip)) if ip else row.ip
-        row.restarts = restarts if isinstance(restarts, int) else row.restarts
-
-    def observe(self, status: FleetStatus, found: FleetExecutors | None) -> None:
-        """Take in what the Backend answers; only it knows targets, restarts, and what a pending executor waits for."""
-        self._status = status
-        for executor in found.alive if found is not None else ():
-            row = self.rows.get(executor.id)
-            if row is not None:
-                self._place(row, executor.node, executor.ip, executor.restarts)
-                if row.state in {"pending", "running"}:
-                    row.reason = self.shown(executor.reason)
+    def _row(self, executor: Executor) -> Row:
+        shown = self.shown
+        return Row(
+            executor.id,
+            shown(executor.profile),
+            executor.state.value if executor.stuck is None else "stuck",
+            executor.since,
+            shown(executor.pod),
+            shown(executor.node),
+            shown(executor.ip),
+            executor.restarts,
+            shown(executor.reason),
+        )
 
     # ── what is shown ───────────────────────────────────────────────────────────────────────────────────────────
 
     def profiles(self) -> Iterator[tuple[str, tuple[int, ...]]]:
         """Yield each profile with its target, its requested executors, those in each state, and its lost ones."""
         alive = Counter((row.profile, row.state) for row in self.rows.values())
-        told = self._status.profiles if self._status is not None else {}
+        told = self.view.profiles
         losses = self.tally.lost_by_profile
         for name in dict.fromkeys((*self._targets, *told, *(row.profile for row in self.rows.values()))):
             status = told.get(name)
@@ -204,18 +202,14 @@ class LiveFleet:
             _, cause, kind, _ = same[0]
             text = f"BLOCKED {names} since {since.astimezone():%H:%M:%S} ({age(now - since)}): {self.shown(cause)}"
             yield Alarm(text, ADVICE.get(kind, ""))
-        if self._status is not None and self.tally.stopping is None:
-            yield from self._others(self._status, now)
+        if self.view.status is not None and self.tally.stopping is None:
+            yield from self._others(self.view.status, now)
 
     def _blocks(self) -> Iterator[tuple[str, str, str, datetime]]:
-        """Yield profile, cause, kind and begin of each block. The status has quiet ones, too, and when each began."""
-        told = self._status.profiles if self._status is not None and self.tally.stopping is None else {}
-        for name in dict.fromkeys((*self.tally.blocked, *told)):
-            event, status = self.tally.blocked.get(name), told.get(name)
-            if status is not None and status.blocked is not None and status.blocked_since is not None:
+        """Yield profile, cause, kind and begin of each block."""
+        for name, status in self.view.profiles.items():
+            if status.blocked is not None and status.blocked_since is not None:
                 yield name, status.blocked, str(status.blocked_by), status.blocked_since
-            elif event is not None:
-                yield name, event.message or "", str(event.details.get("blocked_by")), event.time
 
     def _others(self, status: FleetStatus, now: datetime) -> Iterator[Alarm]:
         if status.on_hold:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from actors.cli.events import Event
     from actors.cli.live.keyboard import Keyboard
     from actors.cli.live.view import Act
-    from actors.messages import FleetExecutors, FleetStatus
+    from actors.messages import FleetChanged
 
 __all__ = ["LiveTable"]
 
@@ -87,9 +87,9 @@ class LiveTable(Output):
         """Take in an event; `refresh` draws it."""
         self._fleet.apply(event)
 
-    def observe(self, status: FleetStatus, executors: FleetExecutors | None) -> None:
-        """Take in what the Backend answered."""
-        self._fleet.observe(status, executors)
+    def fold(self, change: FleetChanged) -> None:
+        """Take in what has changed."""
+        self._fleet.fold(change)
 
     def note(self, text: str, times: int = 1) -> None:
         """Take in a warning: on stderr it would tear the table."""

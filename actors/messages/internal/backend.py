@@ -113,6 +113,8 @@ class ExecutorsObserved:
     """The states in the newest snapshot. Sent when one has changed; the map is the snapshot's own, not a copy."""
 
     states: Mapping[int, PodState]
+    changed: frozenset[int] | None = field(default=None, compare=False)
+    """The executors whose states are others than in the last one; None: any may be."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -801,11 +801,13 @@ def test_the_status_counts_the_fleet_and_says_how_fresh_that_is(fleet: Callable[
 def test_the_driver_is_notified_when_creation_is_blocked_and_when_it_is_unblocked(fleet: Callable[..., Fleet]) -> None:
     subject = fleet()
     subject.driver.take_all()
-    subject.inside.tell(CreationBlocked("default", "exceeded quota"))
+    subject.inside.tell(CreationBlocked("default", "exceeded quota", "QuotaExceeded"))
+    status = subject.status().profiles["default"]
+    assert (status.blocked, status.blocked_by) == ("exceeded quota", "QuotaExceeded"), "before the next counts"
     subject.inside.tell(CreationBlocked("default", None))
-    subject.kit.settle()
+    assert subject.status().profiles["default"].blocked is None
     assert subject.driver.take_all() == [
-        AllocationBlocked("default", "exceeded quota"),
+        AllocationBlocked("default", "exceeded quota", "QuotaExceeded"),
         AllocationUnblocked("default"),
     ]
 

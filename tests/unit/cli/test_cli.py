@@ -20,10 +20,10 @@ import pytest
 
 import actors
 from actors.cli.arguments import execute, overrides
-from actors.cli.driver import FORCE_AFTER, LOOK_EVERY, FleetDriver, Plan, StopFleet, UseBackend
+from actors.cli.driver import FORCE_AFTER, FleetDriver, Plan, StopFleet, UseBackend
 from actors.cli.events import NOTHING_MADE, Event, describe, to_json, to_line
 from actors.cli.logs import TOLD, LogFormat
-from actors.cli.main_loop import Inbox, Item, Key, MainLoop, Observed
+from actors.cli.main_loop import Inbox, Item, Key, MainLoop
 from actors.cli.output import Lines
 from actors.cli.run import LOCAL_STOP
 from actors.messages import (
@@ -35,13 +35,11 @@ from actors.messages import (
     ExecutorPending,
     ExecutorRemoved,
     ExecutorRunning,
+    ExecutorState,
     ExecutorStuck,
     ExecutorTerminating,
-    FleetExecutors,
     FleetFailed,
-    FleetStatus,
-    GetExecutors,
-    GetFleetStatus,
+    FollowFleet,
     RegisterExecutor,
     StopBackend,
     ToDriver,
@@ -50,12 +48,14 @@ from actors.pods.loss import LossKind, LossReason
 from actors.pods.pod import ObjectMeta, Pod
 from actors.runtime import Terminated
 from actors.text import LONGEST_LINE
+from tests.unit.changes import changed, everything, executor
 from tests.unit.hostile import HOSTILE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from actors.cli.output import Output
+    from actors.messages import Executor, FleetChanged
     from actors.runtime import Address
     from actors.testing import Kit, Probe
 
@@ -292,6 +292,12 @@ class Run:
             name="driver",
         )
         self.tell(UseBackend(self.backend.address))
+        self.backend.take(FollowFleet)
+        self.sequence = 0
+
+    def publish(self, *executors: Executor) -> None:
+        self.sequence += 1
+        self.tell(changed(self.sequence, *executors) if self.sequence > 1 else everything(1, *executors))
 
     def tell(self, *messages: object) -> None:
         for message in messages:
@@ -354,9 +360,9 @@ def test_the_begin_of_a_stop_says_how_long_it_may_take(
 ) -> None:
     run = Run(kit, Plan(grace=grace))
     run.tell(BackendStarted("etl", "batch"))
-    for executor_id in (*executors, 9):
-        run.tell(ExecutorPending(executor_id, pod(f"etl-exec-{executor_id}")))
-    run.tell(ExecutorRemoved(9, ENDED), StopFleet("interrupted"))
+    run.publish(*(executor(executor_id, ExecutorState.PENDING) for executor_id in (*executors, 9)))
+    run.publish(executor(9, ExecutorState.ENDED))
+    run.tell(StopFleet("interrupted"))
     assert run.events[-1].event == "stopping"
     assert (run.events[-1].reason, run.events[-1].message) == ("interrupted", message)
 
@@ -415,40 +421,32 @@ def test_a_backend_that_crashed_is_a_failure(kit: Kit) -> None:
 def test_a_running_executor_is_registered_and_killed_every_interval(kit: Kit) -> None:
     killed: list[str] = []
     run = Run(kit, Plan(kill_every=timedelta(seconds=3), kill=killed.append))
-    run.tell(BackendStarted("etl", "batch"), ExecutorPending(1, pod("etl-exec-1")))
+    run.publish(executor(1, ExecutorState.PENDING))
+    run.tell(BackendStarted("etl", "batch"))
     kit.advance(timedelta(seconds=3))
     assert killed == []
-    run.tell(ExecutorRunning(1, pod("etl-exec-1")), ExecutorRunning(2, pod("etl-exec-2")))
+    run.publish(executor(1), executor(2))
     kit.advance(timedelta(seconds=3))
-    registered = [message.executor_id for message in run.backend.take_all(RegisterExecutor)]
-    assert killed == [f"etl-exec-{registered[0]}"]
-    kit.advance(timedelta(seconds=6))
-    assert sorted(killed) == ["etl-exec-1", "etl-exec-2"]
+    registered = run.backend.take(RegisterExecutor).executor_id
+    assert killed == [f"app-exec-{registered}"]
+    run.publish(executor(registered, registered=True))
+    kit.advance(timedelta(seconds=3))
+    assert sorted(killed) == ["app-exec-1", "app-exec-2"]
 
 
-def test_the_backend_is_asked_again_when_it_has_answered_and_its_answers_are_passed_on(kit: Kit) -> None:
-    seen: list[tuple[FleetStatus, FleetExecutors | None]] = []
-    run = Run(kit, Plan(observe=lambda status, executors: seen.append((status, executors))))
-    status, executors = FleetStatus("etl", "batch", {}, {}), FleetExecutors((), ())
-    run.backend.reply_with(lambda message: status if isinstance(message, GetFleetStatus) else executors)
-    run.tell(BackendStarted("etl", "batch"))
-    kit.advance(3 * LOOK_EVERY)
-    assert seen == [(status, executors)] * 2
-    assert {type(message) for message in run.backend.take_all()} == {GetFleetStatus, GetExecutors}
-
-
-def test_of_a_large_fleet_the_executors_are_asked_for_more_rarely(kit: Kit) -> None:
-    run = Run(kit, Plan(observe=lambda *_: None))
-    run.tell(BackendStarted("etl", "batch"), *(ExecutorPending(number, pod(f"x-{number}")) for number in range(3_000)))
-    kit.advance(8 * LOOK_EVERY)
-    asked = [type(message) for message in run.backend.take_all()]
-    assert (asked.count(GetFleetStatus), asked.count(GetExecutors)) == (8, 2)
+def test_the_message_of_an_end_has_the_name_of_the_pod(kit: Kit) -> None:
+    run = Run(kit, Plan())
+    run.publish(executor(1))
+    run.publish(executor(1, ExecutorState.ENDED))
+    run.tell(ExecutorRemoved(1, ENDED))
+    assert run.events[-1].pod == "app-exec-1"
 
 
 def test_no_executor_is_killed_once_the_fleet_stops(kit: Kit) -> None:
     killed: list[str] = []
     run = Run(kit, Plan(kill_every=timedelta(seconds=3), kill=killed.append))
-    run.tell(BackendStarted("etl", "batch"), ExecutorRunning(1, pod("etl-exec-1")), StopFleet("interrupted"))
+    run.publish(executor(1))
+    run.tell(BackendStarted("etl", "batch"), StopFleet("interrupted"))
     kit.advance(timedelta(seconds=30))
     assert killed == []
 
@@ -548,8 +546,8 @@ class Screen:
         self.drawn.append(len(self.shown))
         self.on_refresh()
 
-    def observe(self, status: FleetStatus, executors: FleetExecutors | None) -> None:
-        self.shown.append(f"observed {status.app_id}")
+    def fold(self, change: FleetChanged) -> None:
+        self.shown.append(f"change {change.sequence}")
 
     def press(self, key: str) -> str | None:
         return "stop" if key == "y" else None
@@ -631,9 +629,8 @@ def test_however_much_happens_pictures_have_time_between_them(kit: Kit) -> None:
 
 
 def test_keys_the_terminals_signals_and_what_the_backend_answers_reach_the_output(kit: Kit) -> None:
-    observed = Observed(FleetStatus("etl", "batch", {}, {}), None)
-    loop = Loop(kit, observed, signal.SIGTSTP, signal.SIGCONT, signal.SIGWINCH, Key("s"), Key("y"), STOPPED)
-    assert loop.screen.shown == ["observed etl", "suspended", "resumed", "stopped"]
+    loop = Loop(kit, changed(7), signal.SIGTSTP, signal.SIGCONT, signal.SIGWINCH, Key("s"), Key("y"), STOPPED)
+    assert loop.screen.shown == ["change 7", "suspended", "resumed", "stopped"]
     assert loop.stops == ["a key was pressed"]
     assert loop.exit_code == 0
 

@@ -7,9 +7,10 @@ import os
 import pty
 import re
 import termios
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from queue import SimpleQueue
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from rich.cells import cell_len
@@ -23,18 +24,15 @@ from actors.cli.live.keyboard import Keyboard, keys_of
 from actors.cli.live.screen import LiveTable
 from actors.cli.live.view import View
 from actors.messages import (
-    AllocationBlocked,
-    AllocationUnblocked,
     BackendStarted,
     Executor,
     ExecutorState,
-    FleetExecutors,
-    FleetStatus,
     HeldPod,
     ProfileStatus,
     SourceStatus,
 )
 from actors.text import age
+from tests.unit import changes
 from tests.unit.hostile import HOSTILE
 
 if TYPE_CHECKING:
@@ -57,24 +55,52 @@ def executor(
     ago: int = 60,
     node: str | None = None,
     pod: str = "etl-exec",
-) -> Event:
-    details = {"profile": profile, "node": node, "ip": "10.1.2.3" if node else None, "restarts": 2}
-    return Event(NOW - timedelta(seconds=ago), name, executor_id, f"{pod}-{executor_id}", reason, message, details)
+) -> Executor:
+    """An executor in a state, or stuck for a reason."""
+    is_stuck = name == "stuck"
+    return changes.executor(
+        executor_id,
+        ExecutorState.PENDING if is_stuck else ExecutorState(name),
+        profile=profile,
+        pod=f"{pod}-{executor_id}",
+        node=node,
+        ip="10.1.2.3" if node else None,
+        since=NOW - timedelta(seconds=ago),
+        restarts=2,
+        reason=": ".join(part for part in (reason, message) if part) or None,
+        stuck=reason if is_stuck else None,
+    )
 
 
-def blocked(profile: str, cause: str = QUOTA, kind: str = "QuotaExceeded") -> Event:
-    return describe(AllocationBlocked(profile, cause, kind), NOW - timedelta(minutes=3), {})
+def lost(executor_id: int, profile: str, kind: str) -> Event:
+    message = f"executor {executor_id} was lost"
+    return Event(NOW, "removed", executor_id, f"etl-exec-{executor_id}", kind, message, {"profile": profile})
 
 
-def a_fleet(*events: Event, targets: dict[str, int] | None = None, encoding: str = "utf-8") -> LiveFleet:
+def blocked(profile: str, cause: str = QUOTA, kind: str = "QuotaExceeded") -> dict[str, ProfileStatus]:
+    since = NOW - timedelta(minutes=3)
+    return {profile: ProfileStatus(blocked=cause, blocked_by=kind, blocked_since=since)}
+
+
+def a_fleet(
+    *what: Event | Executor,
+    targets: dict[str, int] | None = None,
+    encoding: str = "utf-8",
+    profiles: dict[str, ProfileStatus] | None = None,
+    **status: Any,
+) -> LiveFleet:
     fleet = LiveFleet(targets or {"default": 8}, Shown(encoding))
-    for event in events:
-        fleet.apply(event)
+    executors = [each for each in what if isinstance(each, Executor)]
+    fleet.fold(changes.everything(0, *executors, status=changes.fleet(profiles or {}, **status)))
+    for event in what:
+        if isinstance(event, Event):
+            fleet.apply(event)
     return fleet
 
 
 def in_trouble() -> LiveFleet:
     """Three profiles, a full quota, pods that are stuck for long reasons."""
+    quota = blocked("gpu")["gpu"]
     return a_fleet(
         STARTED,
         *(executor("running", number, node=f"node-{number}") for number in range(1, 6)),
@@ -82,11 +108,14 @@ def in_trouble() -> LiveFleet:
         executor("pending", 8, "gpu", ago=10),
         executor("stuck", 9, "gpu", "Unschedulable", "0/12 nodes are available: 12 Insufficient nvidia.com/gpu."),
         executor("terminating", 10, "big-memory", message="pod etl-exec-10 is being evicted", ago=5, node="node-2"),
-        executor("removed", 11, "big-memory", "OOM_KILLED", "executor 11 was killed for its memory"),
-        executor("removed", 12, "big-memory", "EVICTED", "executor 12 was evicted"),
-        executor("removed", 13, "default", "OOM_KILLED", "executor 13 was killed for its memory"),
-        blocked("gpu"),
-        targets={"default": 8, "gpu": 4, "big-memory": 2},
+        lost(11, "big-memory", "OOM_KILLED"),
+        lost(12, "big-memory", "EVICTED"),
+        lost(13, "default", "OOM_KILLED"),
+        profiles={
+            "default": ProfileStatus(target=8),
+            "gpu": replace(quota, target=4),
+            "big-memory": ProfileStatus(target=2),
+        },
     )
 
 
@@ -163,12 +192,11 @@ def test_every_profile_has_its_target_and_its_counts(width: int) -> None:
 @pytest.mark.parametrize("width", WIDTHS)
 def test_what_is_blocked_stays_on_top_with_since_when_and_what_to_do(width: int) -> None:
     fleet = in_trouble()
-    for number in range(100, 200):
-        fleet.apply(executor("running", number))
+    fleet.fold(changes.changed(1, *(executor("running", number) for number in range(100, 200))))
     words = " ".join(" ".join(picture(fleet, width)).split())
     assert f"BLOCKED gpu since {(NOW - timedelta(minutes=3)).astimezone():%H:%M:%S} (3m): {QUOTA}" in words
     assert f"-> {ADVICE['QuotaExceeded']}" in words
-    fleet.apply(describe(AllocationUnblocked("gpu"), NOW, {}))
+    fleet.fold(changes.changed(2, status=changes.fleet({"gpu": ProfileStatus(target=4)})))
     assert "BLOCKED" not in " ".join(picture(fleet, width))
 
 
@@ -179,7 +207,7 @@ def test_losses_are_counted_by_kind(width: int) -> None:
 
 
 def test_one_cause_in_several_profiles_is_one_alarm() -> None:
-    fleet = a_fleet(blocked("default", "quota: used: pods=9"), blocked("gpu", "quota: used: pods=10"))
+    fleet = a_fleet(profiles=blocked("default", "quota: used: pods=9") | blocked("gpu", "quota: used: pods=10"))
     (line,) = [line for line in picture(fleet) if line.startswith("BLOCKED")]
     assert line.startswith("BLOCKED default, gpu since")
 
@@ -218,53 +246,35 @@ def test_what_is_of_use_until_the_end_stays_on_top_and_no_remark_stays_after_it(
     assert "stopping the fleet" not in " ".join(line.plain for line in summary(fleet, 80, NOW))
 
 
-# ── what the Backend answers ─────────────────────────────────────────────────────────────────────────────────────
-
-
-def answer(executors: tuple[Executor, ...] = (), **status: object) -> tuple[FleetStatus, FleetExecutors]:
-    known = {"profiles": {}, "sources": {}} | status
-    return FleetStatus("etl", "batch", **known), FleetExecutors(executors, ())  # type: ignore[arg-type]  # a test's
+# ── what the Backend publishes ───────────────────────────────────────────────────────────────────────────────────
 
 
 def test_targets_requested_executors_and_quiet_blocks_come_from_the_status() -> None:
-    fleet = a_fleet(executor("running", 1))
     profile = ProfileStatus(target=5, requested=3, blocked="no lease yet", blocked_by="lease", blocked_since=NOW)
-    fleet.observe(*answer(profiles={"default": profile}))
-    lines = picture(fleet)
+    lines = picture(a_fleet(executor("running", 1), profiles={"default": profile}))
     assert line_of(lines, "default").split() == ["default", "5", "3", "1", "0", "0", "0", "0"]
     assert any(line.startswith("BLOCKED default since") and line.endswith("no lease yet") for line in lines)
 
 
-def test_restarts_nodes_and_what_a_pending_executor_waits_for_come_from_the_backend() -> None:
-    fleet = a_fleet(executor("pending", 1), executor("stuck", 2, "default", "ErrImagePull", "no such image"))
-    told = [
-        Executor(
-            number,
-            "default",
-            ExecutorState.PENDING,
-            "p",
-            "node-9",
-            None,
-            NOW,
-            registered=False,
-            restarts=7,
-            reason="waits for a gate",
-            loss=None,
-        )
-        for number in (1, 2, 3)
-    ]
-    fleet.observe(*answer(tuple(told)))
+def test_an_executor_is_shown_as_it_is_now() -> None:
+    fleet = a_fleet(executor("requested", 3), executor("stuck", 2, "default", "ErrImagePull", "no such image"))
+    assert not any(line.split()[:1] == ["3"] for line in picture(fleet)), "its pod was not observed yet"
+    fleet.fold(changes.changed(1, executor("pending", 3, reason="waits for a gate", node="node-9")))
     lines = picture(fleet, 120)
-    assert line_of(lines, "1").split()[4:] == ["7", "node-9", "waits", "for", "a", "gate"]
+    assert line_of(lines, "3").split()[2:] == ["pending", "60s", "2", "node-9", "waits", "for", "a", "gate"]
     assert line_of(lines, "2").endswith("ErrImagePull: no such image")
-    assert not any(line.split()[:1] == ["3"] for line in lines), "events bring executors"
+    fleet.fold(changes.changed(2, executor("running", 2), executor("ended", 3)))
+    assert [line.split()[2] for line in picture(fleet) if line.split()[:1] in (["2"], ["3"])] == ["running"]
+    fleet.fold(changes.changed(3, withdrawn=(2,)))
+    assert fleet.rows == {}
+    fleet.fold(changes.everything(9, executor("running", 4)))
+    assert [*fleet.rows] == [4]
 
 
 def test_a_hold_a_source_that_is_not_synced_and_a_pod_that_is_held_are_alarms() -> None:
-    fleet = a_fleet(STARTED)
     source = SourceStatus(synced=False, since_full_sync=None, since_heard=None, error="connection refused")
     held = (HeldPod(3, "etl-exec-3", ("example.com/x",), NOW - timedelta(minutes=5)),) * 2
-    fleet.observe(*answer(sources={"watch": source, "poll": source}, held=held, on_hold=True))
+    fleet = a_fleet(STARTED, sources={"watch": source, "poll": source}, held=held, on_hold=True)
     words = " ".join(picture(fleet, 120))
     assert "ON HOLD: all executors retire and none is created" in words
     assert "NOT SYNCED watch, poll: connection refused" in words
@@ -348,10 +358,13 @@ def test_a_question_mark_explains_the_keys() -> None:
 def test_hostile_text_is_text_in_every_place(width: int) -> None:
     fleet = a_fleet(
         describe(BackendStarted(HOSTILE, HOSTILE), NOW, {}),
-        Event(NOW, "stuck", 1, HOSTILE, HOSTILE, HOSTILE, {"profile": HOSTILE, "node": HOSTILE, "ip": HOSTILE}),
-        blocked(HOSTILE, HOSTILE, HOSTILE),
+        changes.executor(
+            1, ExecutorState.PENDING, profile=HOSTILE, pod=HOSTILE, node=HOSTILE, ip=HOSTILE, reason=HOSTILE, stuck="x"
+        ),
+        Event(NOW, "stuck", 1, HOSTILE, HOSTILE, HOSTILE, {"profile": HOSTILE}),
         Event(NOW, "failed", message=HOSTILE),
         targets={HOSTILE: 3},
+        profiles=blocked(HOSTILE, HOSTILE, HOSTILE),
     )
     fleet.note(HOSTILE, NOW)
     view = pressed("/", *"failed")
@@ -401,7 +414,8 @@ def test_the_end_says_what_the_run_came_to_and_gives_the_terminal_back() -> None
     console = Console(file=screen, force_terminal=True, width=80, height=24, color_system=None)
     table = LiveTable(console, targets={"default": 8}, now=lambda: NOW)
     table.note("the watch is cut")
-    for event in (STARTED, executor("running", 1), executor("removed", 1, reason="EVICTED"), stopping(NOW, "time")):
+    running = Event(NOW, "running", 1, "etl-exec-1", details={"profile": "default"})
+    for event in (STARTED, running, lost(1, "default", "EVICTED"), stopping(NOW, "time")):
         table.show(event)
     table.refresh()
     table.show(stopped(NOW, "time is up", ("etl-exec-1",)))
@@ -424,13 +438,13 @@ def test_a_table_that_failed_gives_the_terminal_back_and_goes_on_as_lines() -> N
     screen = io.StringIO()
     table = LiveTable(Console(file=screen, force_terminal=True), targets={}, now=lambda: NOW)
     lines = table.plainer()
-    lines.show(executor("running", 1))
+    lines.show(Event(NOW, "running", 1, "etl-exec-1"))
     table.close()
     assert screen.getvalue().split("\x1b[?1049l")[1].endswith("running      executor 1     etl-exec-1\n")
 
 
 def test_what_still_blocks_and_what_failed_is_said_at_the_end_in_full() -> None:
-    fleet = a_fleet(STARTED, blocked("default", "the account may not create pods " * 9 + "grant create"))
+    fleet = a_fleet(STARTED, profiles=blocked("default", "the account may not create pods " * 9 + "grant create"))
     assert "grant create" in " ".join(line.plain for line in summary(fleet, 80, NOW))
     fleet.apply(Event(NOW, "failed", message="no executor could be made " * 9 + "for lack of a right"))
     assert "for lack of a right" in " ".join(line.plain for line in summary(fleet, 80, NOW))

@@ -91,13 +91,13 @@ class Host(Actor):
 
 
 class Rig:
-    def __init__(self, kit: Kit, **executor: Any) -> None:
+    def __init__(self, kit: Kit, *, host: type[Host] = Host, **executor: Any) -> None:
         self.kit = kit
         self.children, self.driver = kit.probe("children"), kit.probe("driver")
-        made: list[Host] = []
+        made: list[Any] = []
 
-        def make(context: Context) -> Host:
-            made.append(Host(context, executor=executor, children=self.children.address, driver=self.driver.address))
+        def make(context: Context) -> Any:
+            made.append(host(context, executor=executor, children=self.children.address, driver=self.driver.address))
             return made[0]
 
         self.host = kit.spawn(make, name="backend")

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
 from actors.messages import (
     Executor,
-    ExecutorPending,
     ExecutorRemoved,
     ExecutorRunning,
     ExecutorState,
-    ExecutorStuck,
-    ExecutorTerminating,
-    FleetExecutors,
+    FleetChanged,
 )
 from actors.page.history import FleetHistory
 from actors.pods.loss import LossKind, LossReason
@@ -33,21 +31,30 @@ LOSS = LossReason(LossKind.EXITED, 1, caused_by_app=True, message="exit code 1")
 AT = datetime.fromtimestamp(T0, UTC)
 KNOWN = Executor(1, "default", ExecutorState.RUNNING, "a", "n", "10.0.0.1", AT, True, 0, None, None)  # noqa: FBT003
 ids = st.integers(1, 6)
-states = st.sampled_from([state for state in ExecutorState if state is not ExecutorState.ENDED])
+ADOPTED = msgspec.structs.replace(pod(1), start_time=AT - timedelta(hours=1))
 
 
-def observed(found: Mapping[int, tuple[ExecutorState, int]]) -> FleetExecutors:
-    alive = [replace(KNOWN, id=each, state=state, restarts=count) for each, (state, count) in sorted(found.items())]
-    return FleetExecutors(tuple(alive), ())
+def published(found: Mapping[int, tuple[ExecutorState, int, str | None]], *, complete: bool) -> FleetChanged:
+    values = [
+        replace(
+            KNOWN,
+            id=each,
+            state=state,
+            restarts=count,
+            stuck=stuck,
+            loss=LOSS if state is ExecutorState.ENDED else None,
+        )
+        for each, (state, count, stuck) in sorted(found.items())
+    ]
+    return FleetChanged(1, AT, tuple(values), complete=complete)
 
 
+values = st.tuples(st.sampled_from(ExecutorState), st.integers(0, 2), st.sampled_from([None, "ErrImagePull"]))
 steps = st.one_of(
-    ids.map(lambda each: ExecutorPending(each, pod(each, phase="Pending"))),
-    ids.map(lambda each: ExecutorRunning(each, pod(each))),
-    ids.map(lambda each: ExecutorStuck(each, "ErrImagePull", "", None)),
-    ids.map(lambda each: ExecutorTerminating(each, None, "is being deleted")),
+    ids.map(lambda each: ExecutorRunning(each, ADOPTED)),
     ids.map(lambda each: ExecutorRemoved(each, LOSS)),
-    st.dictionaries(ids, st.tuples(states, st.integers(0, 2)), max_size=6).map(observed),
+    st.builds(published, st.dictionaries(ids, values, max_size=6), complete=st.booleans()),
+    ids.map(lambda each: FleetChanged(1, AT, (), (each,))),
     st.tuples(ids, st.dictionaries(st.sampled_from("ab"), st.none() | st.just("x"), max_size=2)),
     st.just("look"),
 )
@@ -81,8 +88,10 @@ def test_changes_add_up_to_what_is(happened: list[Any], most: int) -> None:
         match step:
             case "look":
                 viewer.look(history, most)
-            case FleetExecutors():
-                history.observe(step, T0 + second)
+            case FleetChanged():
+                later = AT + timedelta(seconds=second)
+                since = tuple(replace(each, since=later) for each in step.executors)
+                history.fold(replace(step, at=later, executors=since))
             case (executor_id, notes):
                 history.annotate(executor_id, notes)
             case _:

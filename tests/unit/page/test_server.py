@@ -15,12 +15,12 @@ from urllib.parse import urlsplit
 import pytest
 
 from actors.errors import SettingsError
-from actors.messages import BackendStarted, ExecutorRunning
+from actors.messages import BackendStarted
 from actors.page.hosts import check_page
 from actors.page.page import serve_page
 from actors.page.server import LARGEST_BODY, MOST_CONNECTIONS
 from actors.page.site import MOST_VIEWERS
-from tests.unit.builders import pod
+from tests.unit.changes import changed, executor
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -136,7 +136,7 @@ def test_fifty_viewers_are_told_the_same_and_one_more_is_refused(page: Page) -> 
         viewers = [Viewer(page, stack) for _ in range(MOST_VIEWERS)]
         assert {viewer.status for viewer in viewers} == {b"HTTP/1.1 200 OK\r\n"}
         assert Viewer(page, stack).status.startswith(b"HTTP/1.1 503 ")
-        page.feed(ExecutorRunning(1, pod(1)))
+        page.feed(changed(1, executor(1)))
         told = [viewer.until("change") for viewer in viewers]
         assert {len(change["executors"]) for change in told} == {1}
 
@@ -148,7 +148,7 @@ def test_a_viewer_that_goes_makes_room(page: Page) -> None:
                 assert Viewer(page, stack).status == b"HTTP/1.1 200 OK\r\n"
         with ExitStack() as stack:  # all were cut; the next ones are let in as soon as that was noticed
             while Viewer(page, stack).status != b"HTTP/1.1 200 OK\r\n":
-                page.feed(ExecutorRunning(1, pod(1)))
+                page.feed(changed(1, executor(1)))
 
 
 def test_a_viewer_that_does_not_read_costs_no_memory_and_is_cut() -> None:
@@ -159,7 +159,7 @@ def test_a_viewer_that_does_not_read_costs_no_memory_and_is_cut() -> None:
         told = 0
         for _ in range(20):
             for each in range(1, 400):
-                page.feed(ExecutorRunning(each, pod(each)))
+                page.feed(changed(each, executor(each)))
             told += len(json.dumps(awake.until("change")))
         waiting = 0
         while part := asleep.recv(65536):  # until the connection ends

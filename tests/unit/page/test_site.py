@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -17,12 +17,12 @@ from actors.messages import (
     BackendFailed,
     BackendStarted,
     BackendStopped,
-    ExecutorRemoved,
+    Executor,
     ExecutorRunning,
-    FleetExecutors,
+    ExecutorState,
     FleetStatus,
-    GetExecutors,
-    GetFleetStatus,
+    FollowFleet,
+    HasEnoughExecutors,
     HoldFleet,
     KillExecutors,
     ProfileStatus,
@@ -42,6 +42,7 @@ from actors.runtime.mailbox import DeadLetters, Reply
 from actors.testing.manual import ManualClock
 from tests.page.model import HOSTILE
 from tests.unit.builders import pod
+from tests.unit.changes import changed, everything, executor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
@@ -52,15 +53,21 @@ TOKEN = "a-token-of-24-characters"
 FRESH = SourceStatus(synced=True, since_full_sync=timedelta(seconds=5), since_heard=timedelta(seconds=1), error=None)
 STATUS = FleetStatus("etl", "batch", {"default": ProfileStatus(3, running=2)}, {"watch": FRESH})
 LOSS = LossReason(LossKind.EVICTED, 143, caused_by_app=False, message="the node was drained")
+ENDED = executor(2, ExecutorState.ENDED, loss=LOSS, reason=LOSS.message)
 
 
 class FakeBackend(Address):
-    """Answers at once, with what a test says, or never."""
+    """Answers at once, with what a test says, or never. Whoever follows is sent everything."""
 
     def __init__(self) -> None:
         super().__init__("backend", DeadLetters())
         self.asked: list[Any] = []
-        self.answers: dict[type, Any] = {GetFleetStatus: STATUS, GetExecutors: FleetExecutors((), ())}
+        self.answers: dict[type, Any] = {HasEnoughExecutors: True}
+        self.status = STATUS
+
+    def tell(self, message: object) -> None:
+        assert isinstance(message, FollowFleet)
+        message.follower(everything(0, status=self.status))
 
     def request(self, message: object) -> Reply:
         self.asked.append(message)
@@ -79,7 +86,13 @@ class Rig:
     feed: Feed
     backend: FakeBackend
     clock: ManualClock
-    acted: list[Any] = field(default_factory=list)
+    sequence: int = 0
+
+    def publish(self, *executors: Executor, **values: Any) -> None:
+        """The Backend publishes a change."""
+        self.site.drain()  # it is followed
+        self.sequence += 1
+        self.feed.put(changed(self.sequence, *executors, **values))
 
     def wait(self, seconds: float) -> None:
         """Let time pass."""
@@ -121,12 +134,12 @@ def in_loop(program: Program, *, address: str = "127.0.0.1", token: str | None =
 
     async def run() -> None:
         clock = ManualClock()
-        feed, backend, acted = Feed(clock), FakeBackend(), list[Any]()
+        feed, backend = Feed(clock), FakeBackend()
         feed.backend = backend
         hosts = AllowedHosts(address, ("etl.example.com",))
-        made = Site(feed, clock=clock, hosts=hosts, app_id="etl", token=token, acted=acted.append, tick=3600)
+        made = Site(feed, clock=clock, hosts=hosts, app_id="etl", token=token, tick=3600)
         try:
-            await program(Rig(made, feed, backend, clock, acted))
+            await program(Rig(made, feed, backend, clock))
         finally:
             made.close()
 
@@ -195,7 +208,7 @@ def test_answers_are_what_the_schema_says(path: str, kind: type) -> None:
     async def program(rig: Rig) -> None:
         rig.feed.put(BackendStarted("etl", "batch"))
         rig.feed.put(ExecutorRunning(1, pod(1)))
-        rig.feed.put(ExecutorRemoved(2, LOSS))
+        rig.publish(executor(1), ENDED)
         answer = await rig.get(path)
         assert (answer.status, answer.content_type) == (200, "application/json")
         document: Any = msgspec.json.decode(answer.body, type=kind)
@@ -216,16 +229,44 @@ def test_an_unknown_path_and_a_wrong_method_are_errors_in_a_sentence() -> None:
     in_loop(program)
 
 
-def test_the_backend_is_asked_seldom_however_many_look() -> None:
+def test_only_probes_ask_the_backend_and_seldom_however_many_there_are() -> None:
     async def program(rig: Rig) -> None:
-        await asyncio.gather(*(rig.get("/api/v1/executors") for _ in range(20)))
-        assert sorted(type(each).__name__ for each in rig.backend.asked) == ["GetExecutors", "GetFleetStatus"]
+        await asyncio.gather(*(rig.get(path) for path in ANSWERS))
+        viewer = await rig.stream()
+        rig.site.look()
+        await viewer.parts.aclose()
+        assert rig.backend.asked == []
+        await asyncio.gather(*(rig.get("/livez") for _ in range(20)))
         rig.wait(0.5)
-        await rig.get("/api/v1/status")
-        assert len(rig.backend.asked) == 2
+        await rig.get("/readyz")
+        assert rig.backend.asked == [HasEnoughExecutors()]
         rig.wait(0.6)
-        await rig.get("/api/v1/status")
-        assert len(rig.backend.asked) == 3
+        await rig.get("/readyz")
+        assert len(rig.backend.asked) == 2
+
+    in_loop(program)
+
+
+def test_a_change_that_was_lost_is_asked_for() -> None:
+    async def program(rig: Rig) -> None:
+        rig.publish(executor(1))
+        rig.sequence += 1
+        rig.publish(executor(3))
+        rig.site.drain()
+        answer = json.loads((await rig.get("/api/v1/executors")).body)
+        assert answer["executors"] == [], "they are not in what the Backend sent when it was asked again"
+        assert [row["id"] for row in answer["ended"]] == [1, 3]
+
+    in_loop(program)
+
+
+def test_the_ages_of_a_status_are_as_of_the_answer() -> None:
+    async def program(rig: Rig) -> None:
+        assert json.loads((await rig.get("/api/v1/status")).body)["sources"]["watch"]["since_heard"] == 1
+        rig.wait(9)
+        status = json.loads((await rig.get("/api/v1/status")).body)
+        assert status["sources"]["watch"]["since_heard"] == 10
+        assert status["time"] == rig.clock.now().timestamp()
 
     in_loop(program)
 
@@ -263,7 +304,7 @@ OUTAGE = replace(FRESH, synced=False, error="no connection")
 def test_a_driver_is_ready_if_it_was_synced_and_has_not_failed(status: FleetStatus, ready: bool) -> None:
     async def program(rig: Rig) -> None:
         rig.feed.put(BackendStarted("etl", "batch"))
-        rig.backend.answers[GetFleetStatus] = status
+        rig.backend.status = status
         assert ((await rig.get("/readyz")).status == 200) is ready
         assert (await rig.get("/livez")).status == 200
 
@@ -273,7 +314,7 @@ def test_a_driver_is_ready_if_it_was_synced_and_has_not_failed(status: FleetStat
 def test_probes_say_each_check_as_the_api_server_does() -> None:
     async def program(rig: Rig) -> None:
         rig.feed.put(BackendStarted("etl", "batch"))
-        rig.backend.answers[GetFleetStatus] = replace(STATUS, failed="4 executors failed to start")
+        rig.backend.status = replace(STATUS, failed="4 executors failed to start")
         assert (await rig.get("/livez", verbose="")).body == b"[+]actors ok\nlivez check passed\n"
         assert (await rig.get("/readyz")).body.decode().splitlines() == [
             "[+]actors ok",
@@ -298,10 +339,10 @@ def test_a_backend_that_hangs_or_has_failed_is_not_live(monkeypatch: pytest.Monk
 
     async def program(rig: Rig) -> None:
         rig.feed.put(BackendStarted("etl", "batch"))
-        del rig.backend.answers[GetFleetStatus]
+        del rig.backend.answers[HasEnoughExecutors]
         answer = await rig.get("/livez")
         assert (answer.status, "the backend does not answer" in answer.body.decode()) == (500, True)
-        rig.backend.answers[GetFleetStatus] = STATUS
+        rig.backend.answers[HasEnoughExecutors] = True
         rig.wait(2)
         assert (await rig.get("/livez")).status == 200
         rig.feed.put(BackendFailed(ValueError("the watch crashed")))
@@ -315,7 +356,7 @@ def test_a_driver_that_stops_in_order_is_live() -> None:
     async def program(rig: Rig) -> None:
         rig.feed.put(BackendStarted("etl", "batch"))
         rig.feed.put(BackendStopped())
-        rig.backend.answers[GetFleetStatus] = ValueError("it has ended")
+        rig.backend.answers[HasEnoughExecutors] = ValueError("it has ended")
         assert (await rig.get("/livez")).status == 200
 
     in_loop(program)
@@ -343,7 +384,7 @@ def test_whoever_shows_the_token_may_act(action: str, body: Any, message: Any) -
         rig.backend.answers[type(message)] = (7,)
         answer = await rig.post(action, body)
         assert (answer.status, json.loads(answer.body)) == (200, {"ids": [7]})
-        assert rig.backend.asked == rig.acted == [message]
+        assert rig.backend.asked == [message]
 
     in_loop(program)
 
@@ -421,11 +462,11 @@ def test_what_the_backend_refuses_is_said() -> None:
 
 def test_a_viewer_is_told_changes_and_the_status() -> None:
     async def program(rig: Rig) -> None:
-        rig.feed.put(ExecutorRunning(1, pod(1)))
+        rig.publish(executor(1))
         await rig.get("/api/v1/executors")
         viewer = await rig.stream()
-        rig.feed.put(ExecutorRunning(2, pod(2)))
-        rig.feed.put(ExecutorRemoved(2, LOSS))
+        rig.publish(executor(2))
+        rig.publish(ENDED)
         rig.site.look()
         name, change = await viewer.next()
         msgspec.convert(change, documents.Change)
@@ -439,20 +480,15 @@ def test_a_viewer_is_told_changes_and_the_status() -> None:
 
 def test_a_status_is_told_when_it_is_another_one() -> None:
     async def program(rig: Rig) -> None:
-        async def asked_again(status: FleetStatus) -> None:
-            rig.backend.answers[GetFleetStatus] = status
-            rig.wait(1)
-            rig.site.look()
-            await asyncio.sleep(0)  # the question
-            await asyncio.sleep(0)
-            rig.site.look()
-
         viewer = await rig.stream()
-        await asked_again(STATUS)
+        rig.site.look()
         assert (await viewer.next())[0] == "status"
+        rig.wait(1)
         older = replace(FRESH, since_full_sync=timedelta(seconds=6), since_heard=timedelta(seconds=2))
-        await asked_again(replace(STATUS, sources={"watch": older}))  # only older: nothing is told
-        await asked_again(replace(STATUS, on_hold=True, sources={"watch": older}))
+        rig.publish(status=replace(STATUS, sources={"watch": older}))  # only older: nothing is told
+        rig.site.look()
+        rig.publish(status=replace(STATUS, on_hold=True, sources={"watch": older}))
+        rig.site.look()
         name, status = await viewer.next()
         assert (name, status["on_hold"]) == ("status", True)
         await viewer.parts.aclose()
@@ -464,16 +500,16 @@ def test_a_slow_viewer_is_told_what_is_now_and_one_too_far_behind_to_load_anew()
     async def program(rig: Rig) -> None:
         slow, lost = await rig.stream(), await rig.stream()
         for each in range(1, CHANGES_AT_ONCE + 501):
-            rig.feed.put(ExecutorRunning(each, pod(each)))
+            rig.publish(executor(each))
         for _ in range(5):
-            rig.feed.put(ExecutorRunning(1, pod(1)))
+            rig.publish(executor(1))
         rig.site.look()
         parts = [await slow.next(), await slow.next()]
         assert [name for name, _ in parts] == ["change", "change"]
         told = [row["id"] for _, change in parts for row in change["executors"]]
         assert (len(told), len(set(told))) == (CHANGES_AT_ONCE + 500,) * 2
         for each in range(10_000, 10_002 + LANES_KEPT):
-            rig.feed.put(ExecutorRemoved(each, LOSS))
+            rig.publish(replace(ENDED, id=each))
         rig.site.look()
         name, reset = await lost.next()
         assert (name, reset["seq"]) == ("reset", rig.site.history.seq)
@@ -489,7 +525,7 @@ def test_viewers_who_keep_up_share_what_is_made_for_them() -> None:
         answer = await rig.site.answer(Asked("GET", "/api/v1/stream", {}, {"host": "localhost"}))
         assert isinstance(answer, Answer)
         assert problem(answer)[0] == 503
-        rig.feed.put(ExecutorRunning(1, pod(1)))
+        rig.publish(executor(1))
         rig.site.look()
         texts = [await anext(viewer.parts) for viewer in viewers]
         assert {id(text) for text in texts} == {id(texts[0])}
@@ -510,7 +546,7 @@ def test_a_viewer_must_name_a_number_of_ours(since: str) -> None:
 
 def test_a_browser_that_connects_again_says_where_it_was() -> None:
     async def program(rig: Rig) -> None:
-        rig.feed.put(ExecutorRunning(1, pod(1)))
+        rig.publish(executor(1))
         headers = {"host": "localhost", "last-event-id": str(rig.site.history.seq)}
         stream = await rig.site.answer(Asked("GET", "/api/v1/stream", {"since": "1"}, headers))
         assert isinstance(stream, Stream)
@@ -525,8 +561,9 @@ def test_nothing_runs_while_nobody_looks() -> None:
     async def program(rig: Rig) -> None:
         calls: list[int] = []
         rig.feed.call = lambda: calls.append(1)
+        rig.site.drain()
         for each in range(1, CALL_AT + 500):
-            rig.feed.put(ExecutorRunning(each, pod(each)))
+            rig.feed.put(changed(each, executor(each)))
         assert (len(calls), rig.backend.asked, len(rig.site.history)) == (1, [], 0)
         rig.site.drain()
         assert len(rig.site.history) == CALL_AT + 499
@@ -541,11 +578,10 @@ def test_the_page_has_all_as_plain_tables_and_no_text_acts() -> None:
     async def program(rig: Rig) -> None:
         rig.feed.put(BackendStarted("etl", "batch"))
         rig.feed.put(AllocationBlocked("default", HOSTILE))
-        rig.feed.put(ExecutorRunning(1, pod(1)))
+        rig.publish(executor(1), replace(ENDED, loss=replace(LOSS, message=HOSTILE), reason=HOSTILE))
         rig.feed.annotate(1, {"stage": HOSTILE})
-        rig.feed.put(ExecutorRemoved(2, replace(LOSS, message=HOSTILE)))
         profiles = {"<i>x</i>": ProfileStatus(3, blocked=HOSTILE, blocked_since=datetime.now(UTC))}
-        rig.backend.answers[GetFleetStatus] = replace(STATUS, profiles=profiles)
+        rig.publish(status=replace(STATUS, profiles=profiles))
         answer = await rig.get("/")
         assert (answer.status, answer.content_type) == (200, "text/html; charset=utf-8")
         page = answer.body.decode()
