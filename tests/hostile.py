@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator
 
 _MARK: Final = "TESTS_HOSTILE"
 """Of processes that have the surroundings from their parent: what TMPDIR is."""
@@ -101,13 +101,15 @@ def pytest_report_header() -> str:
     return f"surroundings: {', '.join(f'{name}={os.environ[name]}' for name in names)}, TMPDIR: {os.environ[_MARK]}"
 
 
-@pytest.fixture(autouse=True)
-def _the_log_fails() -> Iterator[None]:
-    """Have each record of the test and its threads meet a handler that raises, and its loggers log everything."""
+@pytest.hookimpl(wrapper=True, trylast=True)
+def pytest_runtest_call() -> Generator[None, None, None]:
+    """Have each record meet a handler that raises, after the one that keeps it for the test."""
     root, handler = logging.getLogger(), Raising()
     level = root.level
     root.addHandler(handler)
     root.setLevel(logging.DEBUG)
-    yield
-    root.setLevel(level)
-    root.removeHandler(handler)
+    try:
+        yield
+    finally:
+        root.setLevel(level)
+        root.removeHandler(handler)

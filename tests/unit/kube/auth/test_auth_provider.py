@@ -54,7 +54,10 @@ def test_a_token_that_is_valid_is_used_as_it_is(tmp_path: Path) -> None:
     assert path.read_bytes() == before
 
 
-def test_an_expired_token_is_renewed_and_saved_in_its_file(tmp_path: Path, server: ScriptedServer) -> None:
+def test_an_expired_token_is_renewed_and_saved_in_its_file(
+    tmp_path: Path, server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")  # `requests`, by which kubernetes asks the issuer, proxies loopback too
     authority, issuer = Authority("idp"), f"https://{server.name}"
     server.tls = authority.server(tmp_path)
     new = {"id_token": jwt(NEXT_CENTURY), "refresh_token": "second", "access_token": "any", "token_type": "bearer"}
