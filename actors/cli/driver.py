@@ -210,7 +210,7 @@ class FleetDriver(Actor):
         if cause is not None and not self._failed:
             self._show(failed(self.clock.now(), f"the backend crashed: {cause!r}"))
             self._failed = True
-        elif not self._failed and (cause_of_none := self._tally.nothing_made()) is not None:
+        elif not self._failed and (cause_of_none := self._tally.nothing_made(self._view.profiles)) is not None:
             self._show(failed(self.clock.now(), cause_of_none, NOTHING_MADE))
         why = "the backend failed" if self._failed else self._stopping or "the backend ended"
         self._show(stopped(self.clock.now(), why, self._left_behind, self._tally.sums(), str(self._tally)))
