@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, assert_never
 
 from actors.cli.events import NOTHING_MADE, Event, describe, failed, stopped, stopping
-from actors.cli.tally import Tally
+from actors.cli.tally import Tally, stands_by
 from actors.messages import (
     AllocationBlocked,
     AllocationUnblocked,
@@ -198,7 +198,7 @@ class FleetDriver(Actor):
         if self._stopping is None and self._backend is not None and not self._failed:
             self._stopping = why
             grace, count = None if hands_over else self._plan.grace, len(self._view.executors())
-            self._show(stopping(self.clock.now(), why, count, grace, stands_by=self._tally.stands_by))
+            self._show(stopping(self.clock.now(), why, count, grace, stands_by=stands_by(self._view.profiles)))
             self.timers.cancel_all()
             if self._plan.force is not None:
                 self.timers.start("force", FORCE_AFTER, _ForceDue())
@@ -209,7 +209,7 @@ class FleetDriver(Actor):
         if cause is not None and not self._failed:
             self._show(failed(self.clock.now(), f"the backend crashed: {cause!r}"))
             self._failed = True
-        elif not self._failed and (cause_of_none := self._tally.nothing_made()) is not None:
+        elif not self._failed and (cause_of_none := self._tally.nothing_made(self._view.profiles)) is not None:
             self._show(failed(self.clock.now(), cause_of_none, NOTHING_MADE))
         why = "the backend failed" if self._failed else self._stopping or "the backend ended"
         self._show(stopped(self.clock.now(), why, self._left_behind, self._tally.sums(), str(self._tally)))

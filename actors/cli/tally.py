@@ -12,8 +12,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from actors.cli.events import Detail, Event
+    from actors.messages import ProfileStatus
 
-__all__ = ["Tally", "counted", "gist"]
+__all__ = ["Tally", "counted", "gist", "stands_by"]
 
 _LEASE: Final = "lease"
 """`blocked_by` while another driver holds the lease: this one stands by, as it was asked to."""
@@ -21,7 +22,7 @@ _LEASE: Final = "lease"
 
 @final
 class Tally:
-    """How many executors ran, were lost and were replaced; and what blocks the creation of more."""
+    """How many executors ran, were lost and were replaced."""
 
     def __init__(self) -> None:
         self.ran = 0
@@ -29,8 +30,6 @@ class Tally:
         """How many ended before the fleet was stopped, by loss kind; and those that ended otherwise since."""
         self.lost_by_profile: Counter[str] = Counter()
         self.replaced = 0
-        self.blocked: dict[str, Event] = {}
-        """The event that said so, by profile."""
         self.stopping: str | None = None
         self._newest = 0
         self._ran: set[int] = set()
@@ -49,10 +48,6 @@ class Tally:
                 self.lost[str(event.reason)] += 1
                 self.lost_by_profile[profile] += 1
                 self._to_replace.setdefault(profile, deque()).append(self._newest)
-            case "blocked":
-                self.blocked[profile] = event
-            case "unblocked":
-                self.blocked.pop(profile, None)
             case "stopping":
                 self.stopping = event.reason
             case _:
@@ -66,14 +61,10 @@ class Tally:
             waiting.popleft()
             self.replaced += 1
 
-    @property
-    def stands_by(self) -> bool:
-        """Whether another driver may hold the lease, so that the executors may be another driver's."""
-        return any(event.details["blocked_by"] == _LEASE for event in self.blocked.values())
-
-    def nothing_made(self) -> str | None:
+    def nothing_made(self, profiles: Mapping[str, ProfileStatus]) -> str | None:
         """Return why no pod of any executor was ever made, None if one was or if nothing prevented it."""
-        causes = {event.message: name for name, event in self.blocked.items() if event.details["blocked_by"] != _LEASE}
+        blocked = {name: status for name, status in profiles.items() if status.blocked and status.blocked_by != _LEASE}
+        causes = {status.blocked: name for name, status in blocked.items()}
         if self._newest or not causes:
             return None
         return f"no executor could be made: {'; '.join(f'{name!r}: {cause}' for cause, name in causes.items())}"
@@ -97,3 +88,8 @@ def counted(losses: Mapping[str, int]) -> str:
 def gist(text: str) -> str:
     """Return what two texts have in common that differ only in numbers: ids, times, how much of a quota is used."""
     return re.sub(r"[0-9]+", "0", text)
+
+
+def stands_by(profiles: Mapping[str, ProfileStatus]) -> bool:
+    """Return whether another driver may hold the lease, so that the executors may be another driver's."""
+    return any(status.blocked_by == _LEASE for status in profiles.values())

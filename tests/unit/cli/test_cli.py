@@ -48,14 +48,14 @@ from actors.pods.loss import LossKind, LossReason
 from actors.pods.pod import ObjectMeta, Pod
 from actors.runtime import Terminated
 from actors.text import LONGEST_LINE
-from tests.unit.changes import changed, everything, executor
+from tests.unit.changes import changed, everything, executor, fleet, only
 from tests.unit.hostile import HOSTILE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from actors.cli.output import Output
-    from actors.messages import Executor, FleetChanged
+    from actors.messages import Executor, FleetChanged, ProfileStatus
     from actors.runtime import Address
     from actors.testing import Kit, Probe
 
@@ -477,26 +477,27 @@ def test_an_executor_that_was_requested_before_a_loss_is_no_replacement(kit: Kit
     assert run.events[-1].message == "2 executors ran, 1 lost (EVICTED 1), 0 replaced"
 
 
-QUOTA = AllocationBlocked("default", "the namespace has no room: exceeded quota", "QuotaExceeded")
-LEASE = AllocationBlocked("default", "another driver holds the lease", "lease")
+QUOTA = only(blocked="the namespace has no room: exceeded quota", blocked_by="QuotaExceeded")
+LEASE = only(blocked="another driver holds the lease", blocked_by="lease")
 
 
 @pytest.mark.parametrize(
-    ("messages", "reported"),
+    ("messages", "profiles", "reported"),
     [
-        ([QUOTA], ["blocked", "stopping", "failed", "stopped"]),
-        ([QUOTA, AllocationUnblocked("default")], ["blocked", "unblocked", "stopping", "stopped"]),
-        ([ExecutorPending(1, pod("etl-exec-1")), QUOTA], ["pending", "blocked", "stopping", "stopped"]),
-        ([LEASE], ["blocked", "stopping", "stopped"]),
-        ([], ["stopping", "stopped"]),
+        ([], QUOTA, ["stopping", "failed", "stopped"]),
+        ([], only(), ["stopping", "stopped"]),
+        ([ExecutorPending(1, pod("etl-exec-1"))], QUOTA, ["pending", "stopping", "stopped"]),
+        ([], LEASE, ["stopping", "stopped"]),
+        ([], {}, ["stopping", "stopped"]),
     ],
     ids=["never", "not any more", "some", "stands by", "stopped at once"],
 )
 def test_a_run_that_could_not_make_one_executor_says_why(
-    kit: Kit, messages: list[ToDriver], reported: list[str]
+    kit: Kit, messages: list[ToDriver], profiles: dict[str, ProfileStatus], reported: list[str]
 ) -> None:
     run = Run(kit, Plan())
-    run.tell(*messages, StopFleet("time is up"), BackendStopped(), Terminated("backend", 1, None))
+    run.tell(everything(1, status=fleet(profiles)), *messages)
+    run.tell(StopFleet("time is up"), BackendStopped(), Terminated("backend", 1, None))
     assert run.reported == reported
     if "failed" in reported:
         assert run.events[-2].message == (
