@@ -380,18 +380,19 @@ def test_a_standby_that_stops_promises_no_executor_an_end(
     kit: Kit, executors: tuple[int, ...], grace: timedelta | None, message: str | None
 ) -> None:
     run = Run(kit, Plan(grace=grace))
-    run.tell(BackendStarted("etl", "batch"), AllocationBlocked("default", "it is held by 'a'", "lease"))
-    for executor_id in executors:
-        run.tell(ExecutorRunning(executor_id, pod(f"etl-exec-{executor_id}")))
+    run.tell(BackendStarted("etl", "batch"))
+    stands_by = fleet(only(blocked="it is held by 'a'", blocked_by="lease"))
+    run.tell(everything(1, *map(executor, executors), status=stands_by))
     run.tell(StopFleet("interrupted"))
     assert run.events[-1].message == message
 
 
 def test_a_standby_that_got_the_lease_stops_as_its_holder(kit: Kit) -> None:
     run = Run(kit, Plan(grace=timedelta(seconds=5)))
-    run.tell(BackendStarted("etl", "batch"), AllocationBlocked("default", "it is held by 'a'", "lease"))
-    run.tell(AllocationUnblocked("default"), AllocationBlocked("default", "a quota", "QuotaExceeded"))
-    run.tell(ExecutorRunning(1, pod("etl-exec-1")), StopFleet("interrupted"))
+    run.tell(BackendStarted("etl", "batch"))
+    run.tell(everything(1, status=fleet(only(blocked="it is held by 'a'", blocked_by="lease"))))
+    blocked = fleet(only(blocked="a quota", blocked_by="QuotaExceeded"))
+    run.tell(changed(2, executor(1), status=blocked), StopFleet("interrupted"))
     assert run.events[-1].message == "1 executor has up to 5 s to end"
 
 
