@@ -31,17 +31,17 @@ from actors import (
     SettingsError,
     StopBackend,
 )
-from actors.examples.registration.listener import (
+from actors.kube import connect
+from actors.local.cluster import LocalCluster
+from actors.registration.door import BackendDoor
+from actors.registration.listener import (
     Answered,
-    BackendDoor,
     Connected,
     Connection,
     Disconnected,
     Listener,
     ListenerThread,
 )
-from actors.kube import connect
-from actors.local.cluster import LocalCluster
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,8 +7,8 @@ from concurrent.futures import Future
 
 from actors import ExecutorRemoved, LossKind, LossReason, Settings
 from actors.examples.pi import Executors, Outcome, PiDriver
-from actors.examples.registration.listener import Answered, Connected, Disconnected
-from tests.unit.examples.virtual import Driver, hello, run, settle
+from actors.registration.listener import Answered, Connected, Disconnected
+from tests.unit.registration.virtual import Driver, hello, run, settle
 
 LOST = LossReason(LossKind.NODE_LOST, -1, caused_by_app=False, message="its node is gone")
 
