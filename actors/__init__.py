@@ -147,12 +147,15 @@ if TYPE_CHECKING:
     from actors.pods.loss import LossKind, LossReason
     from actors.pods.pod import Pod
     from actors.settings.model import Settings
+    from actors.tasks.attempts import Attempts
+    from actors.tasks.task_queue import TaskQueue
 
 __all__ = [
     "AllocationBlocked",
     "AllocationUnblocked",
     "ApiError",
     "AsyncFleet",
+    "Attempts",
     "Backend",
     "BackendFailed",
     "BackendRef",
@@ -203,6 +206,7 @@ __all__ = [
     "SettingsError",
     "SourceStatus",
     "StopBackend",
+    "TaskQueue",
     "Unreachable",
     "Victims",
     "WaitTimeout",
@@ -211,6 +215,7 @@ __all__ = [
 _ELSEWHERE = {
     "ApiError": "errors",
     "AsyncFleet": "fleet.async_fleet",
+    "Attempts": "tasks.attempts",
     "Backend": "backend.backend",
     "BackendRef": "backend.backend_ref",
     "Candidate": "executors.roll",
@@ -226,6 +231,7 @@ _ELSEWHERE = {
     "Refused": "errors",
     "Settings": "settings.model",
     "SettingsError": "errors",
+    "TaskQueue": "tasks.task_queue",
     "Unreachable": "errors",
     "WaitTimeout": "errors",
 }

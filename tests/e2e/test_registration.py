@@ -122,9 +122,21 @@ def test_the_entrypoint_of_the_executor_needs_nothing_but_the_package_and_answer
         assert told.get(timeout=SAFETY_SECONDS) == Disconnected(connected.connection)
 
 
-def test_the_entrypoint_of_the_driver_stops_its_fleet_at_sigterm(tmp_path: Path) -> None:
-    (program,) = [block.text for block in blocks(PAGE) if block.file == "driver.py"]
-    (tmp_path / "driver.py").write_text(program, encoding="utf-8")
+@pytest.mark.parametrize(
+    ("program", "number", "code"),
+    [
+        ("driver.py", signal.SIGTERM, 128 + signal.SIGTERM),
+        ("driver.py", signal.SIGINT, -signal.SIGINT),
+        ("async_driver.py", signal.SIGTERM, 1),
+        ("actor_driver.py", signal.SIGTERM, 0),
+        ("actor_driver.py", signal.SIGINT, 0),
+    ],
+)
+def test_each_driver_of_the_page_stops_its_fleet_at_sigterm_and_at_ctrl_c(
+    program: str, number: int, code: int, tmp_path: Path
+) -> None:
+    (text,) = [block.text for block in blocks(PAGE) if block.file == program]
+    (tmp_path / "driver.py").write_text(text, encoding="utf-8")
     pipe = tmp_path / "runs"
     os.mkfifo(pipe)
     (tmp_path / "worker.py").write_text(f"open({str(pipe)!r}, 'w').close()\nimport signal\nsignal.pause()")
@@ -132,8 +144,8 @@ def test_the_entrypoint_of_the_driver_stops_its_fleet_at_sigterm(tmp_path: Path)
         env = {"KUBECONFIG": str(cluster.kubeconfig_path)}
         with process([*Image.of("driver").entrypoint(), "worker.py"], tmp_path, env) as driver:
             pipe.open().close()
-            driver.send_signal(signal.SIGTERM)
-            assert driver.wait() == 0
+            driver.send_signal(number)
+            assert driver.wait() == code
         assert cluster.store.list("pods", "default").items == []
 
 
