@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self, Unpack, final
+from collections.abc import Awaitable
+from datetime import timedelta
+from typing import TYPE_CHECKING, NoReturn, Self, Unpack, final
 
+from actors.fleet.autoscaling import Autoscaler
 from actors.fleet.callbacks import called
 from actors.fleet.door import Door, Duration, FleetValues, Ids, duration
 from actors.fleet.event_loop import TaskCalls, run_async
 from actors.kube.auth import discovery as _discovery  # noqa: F401 - loaded later, in a thread, it would hold up the event loop
 from actors.kube.http import pod_api as _pod_api  # noqa: F401 - as above
 from actors.page.plan import PagePlan
+from actors.pods.pod import DEFAULT_PROFILE
 
 if TYPE_CHECKING:
     import os
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
     from types import TracebackType
 
+    from actors.fleet.autoscaling import Backlog
     from actors.fleet.stream import Event, EventBuffer
     from actors.kube.api import PodApi
     from actors.messages import Executor, FleetStatus, Victims
@@ -150,6 +155,25 @@ class AsyncFleet:
     ) -> None:
         """Wait until so many executors run, or are registered; see `Fleet.wait_for`."""
         await run_async(self._door.wait_for(running, registered, profile, timeout), self._door.system)
+
+    async def autoscale(
+        self,
+        look: Callable[[], Backlog | Awaitable[Backlog]],
+        wanted: Callable[[int], int],
+        *,
+        every: Duration = timedelta(seconds=2),
+        looks: int = 15,
+        profile: str = DEFAULT_PROFILE,
+    ) -> NoReturn:
+        """Let the target follow a backlog until the fleet ends; see `Fleet.autoscale`.
+
+        `look` may be a coroutine function. It must not block the event loop.
+        """
+        autoscaler = Autoscaler(self._door, wanted, every=duration("every", every), looks=looks, profile=profile)
+        while True:
+            backlog = look()
+            found = await backlog if isinstance(backlog, Awaitable) else backlog
+            await run_async(autoscaler.follow(found), self._door.system)
 
     async def kill(self, executors: Ids, *, grace: Duration | None = None, replace: bool = True) -> tuple[int, ...]:
         """End executors; see `Fleet.kill`."""

@@ -7,13 +7,14 @@ until nothing is left. Whatever interrupts the entering, Ctrl-C and a cancellati
 from __future__ import annotations
 
 import atexit
+import math
 import os
 import threading
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, cast, final
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, cast, final, overload
 
 from actors.backend.backend import Backend
 from actors.backend.driver_messages import checked
@@ -47,7 +48,7 @@ from actors.messages import (
 from actors.runtime import ActorDeadError, ActorSystem, Address, elapsed, installed_system, later
 from actors.runtime.mailbox import Reply
 from actors.settings import ExecutorSettings, ExecutorValues, Settings, SettingsValues
-from actors.settings.durations import format_duration, parse_duration
+from actors.settings.durations import LONGEST, format_duration, parse_duration
 from actors.text import get_logger
 
 if TYPE_CHECKING:
@@ -66,8 +67,8 @@ logger = get_logger(__name__)
 
 A = TypeVar("A")
 
-Duration = timedelta | str
-"""A duration: a timedelta, or text such as "30s", "5m" or "1h30m"."""
+Duration = timedelta | str | float
+"""A duration: a timedelta, a number of seconds, or text such as "30s", "5m" or "1h30m"."""
 
 
 class FleetValues(SettingsValues, ExecutorValues, total=False):
@@ -330,6 +331,15 @@ class Door:
                 f"this fleet belongs to process {self._process}: a process that was forked cannot use it, because "
                 "threads are not forked; make a fleet of its own, or start processes with the method spawn"
             )
+
+    def check_alive(self) -> None:
+        """Check that the fleet has not ended.
+
+        Raises:
+            FleetEnded: it has, or why it has failed.
+        """
+        if self._has_failed():
+            raise self._error()
 
     def _check_waiting(self) -> None:
         if _thread.chooses_for is self:
@@ -597,8 +607,12 @@ def _given_settings(given: Settings | str | os.PathLike[str] | None, values: Map
     return Settings.load(given, **known)
 
 
+@overload
+def duration(name: str, value: Duration) -> timedelta: ...
+@overload
+def duration(name: str, value: Duration | None) -> timedelta | None: ...
 def duration(name: str, value: Duration | None) -> timedelta | None:
-    """Return the duration that the user gave as argument `name`.
+    """Return the duration that the user gave as argument `name`. A number is one of seconds.
 
     Raises:
         ValueError: it is none.
@@ -606,14 +620,21 @@ def duration(name: str, value: Duration | None) -> timedelta | None:
     if value is None:
         return None
     try:
-        return parse_duration(value)
+        return parse_duration(_of_seconds(value) if isinstance(value, int | float) else value)
     except ValueError as error:
         raise ValueError(f"{name} = {value!r}: {error}") from None
 
 
+def _of_seconds(value: float) -> timedelta:
+    seconds = min(max(value, -1), 2 * LONGEST.total_seconds())  # which a timedelta can be, and no duration is
+    if isinstance(value, bool) or math.isnan(seconds):
+        raise ValueError('is not a duration: give a number of seconds, a timedelta, or text such as "30s"')
+    return timedelta(seconds=seconds)
+
+
 def _grace(name: str, value: Duration | None) -> timedelta | None:
-    """Return how long executors may take to end, as `duration` does; "0s" means not at all."""
-    return timedelta() if value == "0s" or value == timedelta() else duration(name, value)
+    """Return how long executors may take to end, as `duration` does; "0s" and 0 mean not at all."""
+    return timedelta() if value in ("0s", timedelta(), 0) and value is not False else duration(name, value)
 
 
 def _ids(executors: Ids) -> tuple[int, ...]:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self, Unpack, final
+from datetime import timedelta
+from typing import TYPE_CHECKING, NoReturn, Self, Unpack, final
 
+from actors.fleet.autoscaling import Autoscaler
 from actors.fleet.callbacks import ActorCalls, called, is_coroutine_function
 from actors.fleet.door import Door, Duration, FleetValues, Ids, duration
 from actors.fleet.waiting import run
 from actors.page.plan import PagePlan
+from actors.pods.pod import DEFAULT_PROFILE
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from types import TracebackType
 
+    from actors.fleet.autoscaling import Backlog
     from actors.fleet.stream import Event, EventBuffer
     from actors.kube.api import PodApi
     from actors.messages import Executor, FleetStatus, Victims
@@ -213,6 +217,36 @@ class Fleet:
             FleetEnded: the fleet has ended.
         """
         run(self._door.wait_for(running, registered, profile, timeout), self._door.system)
+
+    def autoscale(
+        self,
+        look: Callable[[], Backlog],
+        wanted: Callable[[int], int],
+        *,
+        every: Duration = timedelta(seconds=2),
+        looks: int = 15,
+        profile: str = DEFAULT_PROFILE,
+    ) -> NoReturn:
+        """Let the target follow a backlog, such as a queue of jobs, until the fleet ends. Only idle executors end.
+
+        ::
+
+            fleet.autoscale(lambda: (len(queue), busy_pods()), lambda jobs: min(20, jobs))
+
+        Args:
+            look: returns how many jobs wait, and the names of the pods whose executors have one. What it raises ends
+                this call.
+            wanted: returns how many executors so many jobs need, those that executors have included.
+            every: the time between two looks.
+            looks: the target is the most that so many last looks asked for: a pause of the queue ends nobody.
+            profile: whose target follows.
+
+        Raises:
+            FleetEnded: the fleet has ended.
+        """
+        autoscaler = Autoscaler(self._door, wanted, every=duration("every", every), looks=looks, profile=profile)
+        while True:
+            run(autoscaler.follow(look()), self._door.system)
 
     def kill(self, executors: Ids, *, grace: Duration | None = None, replace: bool = True) -> tuple[int, ...]:
         """End executors: one id or several. Returns the ids that will be ended.
