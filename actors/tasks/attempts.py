@@ -46,11 +46,10 @@ class Attempts:
         Raises:
             ValueError: a limit is no whole number from 1.
         """
-        for name, limit in (("limit", self.limit), ("other_limit", self.other_limit)):
-            is_number = isinstance(limit, int) and not isinstance(limit, bool)
-            if not (is_number and limit >= 1) and not (name == "other_limit" and limit is None):
-                allowed = "a whole number, at least 1" + (", or None" if name == "other_limit" else "")
-                raise ValueError(f"{name} = {limit!r}: must be {allowed}")
+        if not _is_limit(self.limit):
+            raise ValueError(f"limit = {self.limit!r}: must be a whole number, at least 1")
+        if self.other_limit is not None and not _is_limit(self.other_limit):
+            raise ValueError(f"other_limit = {self.other_limit!r}: must be a whole number, at least 1, or None")
 
     def after(self, reason: LossReason) -> Self:
         """Return the attempts after another loss."""
@@ -76,6 +75,10 @@ class Attempts:
         else:
             return None
         return said if self.last is None else f"{said}; the last loss: {self.last.message}"
+
+
+def _is_limit(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
 def _times(count: int) -> str:
