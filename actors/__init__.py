@@ -101,6 +101,7 @@ if TYPE_CHECKING:
     from actors.executors.roll import Candidate
     from actors.fleet.async_fleet import AsyncFleet
     from actors.fleet.fleet import Fleet
+    from actors.fleet.output.lines import LogLine
     from actors.fleet.stream import EventsMissed
     from actors.messages import (
         AllocationBlocked,
@@ -190,6 +191,7 @@ __all__ = [
     "IsExecutorActive",
     "IsExecutorExcluded",
     "KillExecutors",
+    "LogLine",
     "LossKind",
     "LossReason",
     "OpenTelemetryTraces",
@@ -223,6 +225,7 @@ _ELSEWHERE = {
     "ExecutorPodsError": "errors",
     "Fleet": "fleet.fleet",
     "FleetEnded": "errors",
+    "LogLine": "fleet.output.lines",
     "LossKind": "pods.loss",
     "LossReason": "pods.loss",
     "OpenTelemetryTraces": "metrics.spans",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Awaitable
 from datetime import timedelta
 from typing import TYPE_CHECKING, NoReturn, Self, Unpack, final
@@ -10,6 +11,7 @@ from actors.fleet.autoscaling import Autoscaler
 from actors.fleet.callbacks import called
 from actors.fleet.door import Door, Duration, FleetValues, Ids, duration
 from actors.fleet.event_loop import TaskCalls, run_async
+from actors.fleet.output.access import follow, next_line, read_log
 from actors.kube.auth import discovery as _discovery  # noqa: F401 - loaded later, in a thread, it would hold up the event loop
 from actors.kube.http import pod_api as _pod_api  # noqa: F401 - as above
 from actors.page.plan import PagePlan
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from actors.fleet.autoscaling import Backlog
+    from actors.fleet.output.lines import LineBuffer, LogLine
+    from actors.fleet.output.logs import LogStream
     from actors.fleet.stream import Event, EventBuffer
     from actors.kube.api import PodApi
     from actors.messages import Executor, FleetStatus, Victims
@@ -28,7 +32,7 @@ if TYPE_CHECKING:
     from actors.runtime import ActorSystem
     from actors.settings import Settings
 
-__all__ = ["AsyncEvents", "AsyncFleet"]
+__all__ = ["AsyncEvents", "AsyncFleet", "AsyncLogs"]
 
 
 class AsyncFleet:
@@ -136,6 +140,16 @@ class AsyncFleet:
     def events(self) -> AsyncEvents:
         """Return an iterator over the fleet's events, for `async for`; see `Fleet.events`."""
         return AsyncEvents(self._door, self._door.new_reader())
+
+    async def logs(self, executor_id: int, *, tail: int | None = None, container: str | None = None) -> str:
+        """Return what an executor has printed so far; see `Fleet.logs`."""
+        return await run_async(read_log(self._door, executor_id, tail, container), self._door.system)
+
+    def follow_logs(
+        self, executors: Ids | None = None, *, profile: str | None = None, tail: int | None = 10
+    ) -> AsyncLogs:
+        """Return an iterator over the lines that executors print, for `async for`; see `Fleet.follow_logs`."""
+        return AsyncLogs(self._door, *follow(self._door, executors, profile, tail))
 
     # ── what is wanted ──────────────────────────────────────────────────────────────────────────────────────────
 
@@ -248,3 +262,33 @@ class AsyncEvents:
     async def get(self, timeout: Duration | None = None) -> Event | None:  # noqa: ASYNC109 - as above
         """Return the next event; None after the last one, or if none comes within `timeout`."""
         return await run_async(self._door.next_event(self._buffer, duration("timeout", timeout)), self._door.system)
+
+
+@final
+class AsyncLogs:
+    """Lines of executors, a `LogLine` each, for one reader. Made by `AsyncFleet.follow_logs`."""
+
+    def __init__(self, door: Door, stream: LogStream, buffer: LineBuffer) -> None:
+        self._door = door
+        self._buffer = buffer
+        self.close = weakref.finalize(self, stream.close)
+        """Read no more. Called by the garbage collector, too."""
+
+    def __aiter__(self) -> AsyncIterator[LogLine]:
+        return self
+
+    async def __anext__(self) -> LogLine:
+        line = await self.get()
+        if line is None:
+            raise StopAsyncIteration
+        return line
+
+    async def get(self, timeout: Duration | None = None) -> LogLine | None:  # noqa: ASYNC109 - as above
+        """Return the next line; see `Logs.get`."""
+        return await run_async(next_line(self._door, self._buffer, duration("timeout", timeout)), self._door.system)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -14,13 +14,16 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, cast, final, overload
 
 from actors.backend.backend import Backend
+from actors.backend.connection import connect
 from actors.backend.driver_messages import checked
 from actors.backend.shutdown import stop_limit
 from actors.errors import ExecutorPodsError, FleetEnded
 from actors.fleet.goals import Goal
+from actors.fleet.output.logs import SharedLogApi
 from actors.fleet.owner import FleetOwner, LeaveFleet
 from actors.fleet.sigterm import Sigterm
 from actors.fleet.stream import Event, EventBuffer
@@ -52,9 +55,11 @@ from actors.settings.durations import LONGEST, format_duration, parse_duration
 from actors.text import get_logger
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from contextlib import ExitStack
 
     from actors.fleet.callbacks import Calls
+    from actors.fleet.output.logs import LogApi
     from actors.fleet.waiting import Steps
     from actors.kube.api import PodApi
     from actors.messages import Executor, FromDriver, Question, Victims
@@ -146,10 +151,13 @@ class Door:
         self._page = page
         self._traces = traces
         self._pod_api = pod_api
-        self._max_events = max_events
+        self.max_events: Final = max_events
+        """How many events may wait for one reader."""
         self._first = [EventBuffer(max_events)]
         """Until the first reader takes it."""
         self.view.add_reader(self._first[0])
+        self._connect_for_logs: Callable[[], LogApi] | None = None
+        """Set when the Backend is started."""
         self.calls: Calls | None = None
         """Calls `on_event`; set before the fleet is entered."""
         self._sigterm = Sigterm(self._hand_over)
@@ -178,7 +186,7 @@ class Door:
                 self._sigterm.take()
             self._leave_at_exit()
             if self.calls is not None:
-                buffer = EventBuffer(self._max_events)
+                buffer = EventBuffer(self.max_events)
                 self.view.add_reader(buffer)
                 self.calls.start(buffer, self.view.touch)
             self.system.spawn(
@@ -297,6 +305,7 @@ class Door:
 
             cluster = closing.enter_context(LocalCluster(namespace=self.settings.namespace or "default"))
             kubeconfig, context = cluster.kubeconfig_path, None
+        self._connect_for_logs = partial(self._log_api, kubeconfig, context)
         backend = Backend.start(
             self.settings,
             owner,
@@ -310,6 +319,25 @@ class Door:
         if self.view.page is not None:
             self.view.page.backend = backend
         return backend
+
+    def _log_api(self, kubeconfig: str | os.PathLike[str] | None, context: str | None) -> LogApi:
+        """Return a client of its own for logs: closing it ends those that are read. Reads files, so for a thread."""
+        if self._pod_api is not None:
+            return SharedLogApi(self._pod_api)
+        path = None if kubeconfig is None else Path(kubeconfig)
+        return cast("LogApi", connect(self.settings, kubeconfig=path, context=context))
+
+    def log_client(self) -> Callable[[], LogApi]:
+        """Return a function that makes a client for logs, to be called in a thread.
+
+        Raises:
+            RuntimeError: the fleet has not started, or lives in virtual time.
+        """
+        if self.system.wait is not None:
+            raise RuntimeError("logs are read in real time: a test with a Kit has none")
+        if self._connect_for_logs is None:
+            raise RuntimeError("the fleet has not started yet")
+        return self._connect_for_logs
 
     # ── state ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -368,7 +396,7 @@ class Door:
         self.check()
         with suppress(IndexError):
             return self._first.pop()
-        buffer = EventBuffer(self._max_events)
+        buffer = EventBuffer(self.max_events)
         self.view.add_reader(buffer)
         return buffer
 

@@ -24,7 +24,7 @@ READ_SIZE: Final = 64 * 1024
 
 
 def read_log(
-    request: HttpRequest, client: Client, wire: Wire, timers: TimerService, limit: timedelta, server: str
+    request: HttpRequest, client: Client, wire: Wire, *, timers: TimerService, limit: timedelta, server: str
 ) -> Generator[bytes, None, None]:
     """Yield the bytes as they come, until the log ends. `limit` is how long the server may take to begin.
 

@@ -181,7 +181,8 @@ class HttpPodApi:
         try:
             if self._calls.closed:
                 raise Cancelled("the log was not read: the client is closed")
-            yield from read_log(request, self._client(), wire, self._timers, self.request_timeout, self.access.server)
+            server, limit = self.access.server, self.request_timeout
+            yield from read_log(request, self._client(), wire, timers=self._timers, limit=limit, server=server)
         finally:
             with self._lock:
                 self._logs.discard(wire)
