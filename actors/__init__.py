@@ -105,6 +105,7 @@ if TYPE_CHECKING:
     from actors.executors.roll import Candidate
     from actors.fleet.async_fleet import AsyncFleet
     from actors.fleet.fleet import Fleet
+    from actors.fleet.output.lines import LogLine
     from actors.fleet.stream import EventsMissed
     from actors.messages import (
         AllocationBlocked,
@@ -154,12 +155,15 @@ if TYPE_CHECKING:
     from actors.pods.loss import LossKind, LossReason
     from actors.pods.pod import Pod
     from actors.settings.model import Settings
+    from actors.tasks.attempts import Attempts
+    from actors.tasks.task_queue import TaskQueue
 
 __all__ = [
     "AllocationBlocked",
     "AllocationUnblocked",
     "ApiError",
     "AsyncFleet",
+    "Attempts",
     "Backend",
     "BackendFailed",
     "BackendRef",
@@ -196,6 +200,7 @@ __all__ = [
     "IsExecutorActive",
     "IsExecutorExcluded",
     "KillExecutors",
+    "LogLine",
     "LossKind",
     "LossReason",
     "OpenTelemetryTraces",
@@ -213,6 +218,7 @@ __all__ = [
     "SourceStatus",
     "StopBackend",
     "Suspected",
+    "TaskQueue",
     "Unreachable",
     "Victims",
     "WaitTimeout",
@@ -221,6 +227,7 @@ __all__ = [
 _ELSEWHERE = {
     "ApiError": "errors",
     "AsyncFleet": "fleet.async_fleet",
+    "Attempts": "tasks.attempts",
     "Backend": "backend.backend",
     "BackendRef": "backend.backend_ref",
     "Candidate": "executors.roll",
@@ -228,6 +235,7 @@ _ELSEWHERE = {
     "ExecutorPodsError": "errors",
     "Fleet": "fleet.fleet",
     "FleetEnded": "errors",
+    "LogLine": "fleet.output.lines",
     "LossKind": "pods.loss",
     "LossReason": "pods.loss",
     "OpenTelemetryTraces": "metrics.spans",
@@ -236,6 +244,7 @@ _ELSEWHERE = {
     "Refused": "errors",
     "Settings": "settings.model",
     "SettingsError": "errors",
+    "TaskQueue": "tasks.task_queue",
     "Unreachable": "errors",
     "WaitTimeout": "errors",
 }

@@ -1,4 +1,4 @@
-# The image of an executor: Python, `actors.examples.registration` and your program. docs/how-to/find-the-driver.md
+# The image of an executor: Python, `actors.registration` and your program. docs/how-to/find-the-driver.md
 # explains every line.
 #   docker build -f executor.Dockerfile -t registry.example/worker:1.4 .
 FROM python:3.12-slim

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from actors.errors import ApiError, Forbidden, Unavailable
-from actors.kube.api import CLAIMS, EVENTS, LEASES, PODS, Resource
+from actors.kube.api import CLAIMS, EVENTS, LEASES, LOGS, PODS, Resource
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -48,6 +48,9 @@ _TO_MAKE_CLAIMS: Final = Right("create", CLAIMS)
 
 _TO_RECORD_EVENTS: Final = (Right("create", EVENTS), Right("patch", EVENTS))
 
+_TO_READ_LOGS: Final = Right("get", LOGS)
+"""For `Fleet.logs` and `Fleet.follow_logs`, which any program may call."""
+
 _TO_REUSE_CLAIMS: Final = (Right("list", CLAIMS), Right("delete", CLAIMS))
 
 
@@ -68,13 +71,14 @@ def needed(settings: Settings) -> tuple[Right, ...]:
 def used(settings: Settings) -> tuple[Right, ...]:
     """Return every right that a fleet of these settings uses: those that it needs, and those that it does without.
 
-    Without rights to its Lease it does not notice another driver.
+    Without rights to its Lease it does not notice another driver. Without the right to logs, only reading them fails.
     """
     rights = (
         *needed(settings),
         *(_TO_KEEP_A_LEASE if settings.uses_lease else ()),
         *(_TO_REUSE_CLAIMS if makes_claims(settings) else ()),
         *(_TO_RECORD_EVENTS if settings.records_events else ()),
+        _TO_READ_LOGS,
     )
     return tuple(dict.fromkeys(rights))
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from actors.backend.rbac import Right, used
-from actors.kube.api import CLAIMS, EVENTS, LEASES, PODS, Resource
+from actors.kube.api import CLAIMS, EVENTS, LEASES, LOGS, PODS, Resource
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -83,9 +83,16 @@ _RULES: Final = (
   # Optional: without this rule there are no Kubernetes Events, and the driver runs all the same.
 """,
     ),
+    _Rule(
+        LOGS,
+        """\
+      - get # what executors have printed
+""",
+        """\
+  # Optional: leave it out if the driver calls neither fleet.logs nor fleet.follow_logs.
+""",
+    ),
 )
-
-_LOGS: Final = Resource("pods/log", "Pod")
 
 _OPERATOR_RULES: Final = (
     _Rule(
@@ -116,9 +123,9 @@ _OPERATOR_RULES: Final = (
 """,
     ),
     _Rule(
-        _LOGS,
+        LOGS,
         """\
-      - get # what an executor has written: logs
+      - get # what an executor has printed: logs
 """,
     ),
     _Rule(

@@ -12,7 +12,6 @@ from __future__ import annotations
 import secrets
 import socket
 import sys
-from collections import deque
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -30,18 +29,19 @@ from actors import (
     Settings,
     SettingsError,
     StopBackend,
+    TaskQueue,
 )
-from actors.examples.registration.listener import (
+from actors.kube import connect
+from actors.local.cluster import LocalCluster
+from actors.registration.door import BackendDoor
+from actors.registration.listener import (
     Answered,
-    BackendDoor,
     Connected,
     Connection,
     Disconnected,
     Listener,
     ListenerThread,
 )
-from actors.kube import connect
-from actors.local.cluster import LocalCluster
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -79,7 +79,7 @@ class Executors:
 
 
 class PiDriver(pykka.ThreadingActor):
-    """Assigns tasks, at most one per connection at a time, until each has an answer."""
+    """Hands out tasks, at most one per connection at a time, until each has an answer."""
 
     use_daemon_thread = True
 
@@ -87,11 +87,9 @@ class PiDriver(pykka.ThreadingActor):
         super().__init__()
         self._settings, self._api, self._executors, self._done = settings, api, executors, done
         self._listener: ListenerThread | None = None
-        self._open = deque(range(TASKS))
-        self._working_on: dict[Connection, int | None] = {}
-        """By connection: the task that its executor works on, None if it is idle."""
+        self._tasks: TaskQueue[int, Connection] = TaskQueue(range(TASKS))
         self._answers: dict[int, int] = {}
-        self._lost = self._repeated = 0
+        self._lost = 0
 
     def on_start(self) -> None:
         """Start the fleet. Pykka would only log an exception raised here."""
@@ -104,7 +102,7 @@ class PiDriver(pykka.ThreadingActor):
         """Fail the future: a bug in the driver must not block its caller for ever."""
         self._finish(error or RuntimeError("the driver crashed"))
 
-    def on_receive(self, message: Any) -> None:  # noqa: C901 - one case a message
+    def on_receive(self, message: Any) -> None:  # noqa: C901, PLR0912 - one case a message
         """Handle one message of the listener or of the Backend."""
         match message:
             case BackendStarted(app_id, namespace):
@@ -115,15 +113,13 @@ class PiDriver(pykka.ThreadingActor):
             case ExecutorRunning(executor_id, pod):
                 print(f"executor {executor_id} runs in pod {pod.name}")
             case Connected(connection):
-                self._working_on[connection] = None
-                self._assign(connection)
+                self._tasks.connected(connection)
             case Answered(connection, task_id, inside):
                 self._record_answer(connection, task_id, inside)
             case Disconnected(connection):
-                self._take_back(connection)
+                self._tasks.disconnected(connection)
             case ExecutorRemoved(executor_id, reason):
-                for connection in [each for each in self._working_on if each.executor_id == executor_id]:
-                    self._take_back(connection)
+                self._tasks.removed(executor_id, reason)
                 if len(self._answers) < TASKS:
                     self._lost += 1
                     print(f"executor {executor_id} is gone: {reason.message}")
@@ -135,46 +131,32 @@ class PiDriver(pykka.ThreadingActor):
                 self._finish(None)
             case _:
                 pass  # this driver does not need the Backend's other messages
-
-    def _assign(self, connection: Connection) -> None:
-        """Send an idle executor its next task. If it has just ended, `Disconnected` comes: the task is taken back."""
-        if self._open and self._working_on.get(connection, 0) is None:
-            task_id = self._working_on[connection] = self._open.popleft()
+        for connection, task_id in self._tasks.assign():
             connection.send(task_id, {"seed": task_id, "samples": SAMPLES})
+        for task_id, attempts in self._tasks.failed.items():
+            self._finish(RuntimeError(f"task {task_id} has failed: {attempts.refusal}"))
 
     def _record_answer(self, connection: Connection, task_id: int, inside: int) -> None:
-        """Record the first answer to a task. Any other would be equal to it.
-
-        It may come after `ExecutorRemoved`, which the Backend sends: then the task was taken back, and is done twice.
-        """
-        if connection in self._working_on:
-            self._working_on[connection] = None
-            self._assign(connection)
-        if task_id in self._answers:
+        """Record the first answer to a task. Any other would be equal to it."""
+        if not self._tasks.answered(connection, task_id):
             return
         self._answers[task_id] = inside
-        if len(self._answers) == TASKS:
+        if self._tasks.is_done:
             self._backend.tell(StopBackend())
         elif len(self._answers) in KILL_AT:
             self._executors.kill(f"{self._app_id}-exec-{connection.executor_id}")
 
-    def _take_back(self, connection: Connection) -> None:
-        """Assign the task of a lost executor to an idle one."""
-        task_id = self._working_on.pop(connection, None)
-        if task_id is not None and task_id not in self._answers:
-            self._repeated += 1
-            self._open.appendleft(task_id)
-            for other in self._working_on:
-                self._assign(other)
-
     def _finish(self, failure: BaseException | None) -> None:
+        """End, and say how: the first one counts."""
+        if self._done.done():
+            return
         if self._listener is not None:
             self._listener.close()
         if failure is not None or len(self._answers) < TASKS:
             self._done.set_exception(failure or RuntimeError("the backend stopped before the work was done"))
         else:
             pi = 4 * sum(self._answers.values()) / (TASKS * SAMPLES)
-            self._done.set_result(Outcome(pi, self._lost, self._repeated))
+            self._done.set_result(Outcome(pi, self._lost, self._tasks.repeated))
         self.stop()
 
 

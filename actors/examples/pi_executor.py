@@ -9,7 +9,7 @@ import random
 import sys
 from typing import Any
 
-from actors.examples.registration.executor import run
+from actors.registration.executor import run
 
 
 def count_inside(task: dict[str, Any]) -> int:

@@ -165,6 +165,7 @@ def _executor(
         removal.reason if removal is not None else None,
         retiring=removal is None and entry.killed is not None and entry.killed.retired,
         stuck=stuck,
+        container=pod.made_container if pod is not None else None,
     )
 
 

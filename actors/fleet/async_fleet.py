@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self, Unpack, final
+import weakref
+from collections.abc import Awaitable
+from datetime import timedelta
+from typing import TYPE_CHECKING, NoReturn, Self, Unpack, final
 
+from actors.fleet.autoscaling import Autoscaler
 from actors.fleet.callbacks import called
 from actors.fleet.door import Door, Duration, FleetValues, Ids, duration
 from actors.fleet.event_loop import TaskCalls, run_async
+from actors.fleet.output.access import follow, next_line, read_log
 from actors.kube.auth import discovery as _discovery  # noqa: F401 - loaded later, in a thread, it would hold up the event loop
 from actors.kube.http import pod_api as _pod_api  # noqa: F401 - as above
 from actors.page.plan import PagePlan
+from actors.pods.pod import DEFAULT_PROFILE
 
 if TYPE_CHECKING:
     import os
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
     from types import TracebackType
 
+    from actors.fleet.autoscaling import Backlog
+    from actors.fleet.output.lines import LineBuffer, LogLine
+    from actors.fleet.output.logs import LogStream
     from actors.fleet.stream import Event, EventBuffer
     from actors.kube.api import PodApi
     from actors.messages import Executor, FleetStatus, ProfileStatus, Suspected, Victims
@@ -23,7 +32,7 @@ if TYPE_CHECKING:
     from actors.runtime import ActorSystem
     from actors.settings import Settings
 
-__all__ = ["AsyncEvents", "AsyncFleet"]
+__all__ = ["AsyncEvents", "AsyncFleet", "AsyncLogs"]
 
 
 class AsyncFleet:
@@ -140,6 +149,16 @@ class AsyncFleet:
         """Return an iterator over the fleet's events, for `async for`; see `Fleet.events`."""
         return AsyncEvents(self._door, self._door.new_reader())
 
+    async def logs(self, executor_id: int, *, tail: int | None = None, container: str | None = None) -> str:
+        """Return what an executor has printed so far; see `Fleet.logs`."""
+        return await run_async(read_log(self._door, executor_id, tail, container), self._door.system)
+
+    def follow_logs(
+        self, executors: Ids | None = None, *, profile: str | None = None, tail: int | None = 10
+    ) -> AsyncLogs:
+        """Return an iterator over the lines that executors print, for `async for`; see `Fleet.follow_logs`."""
+        return AsyncLogs(self._door, *follow(self._door, executors, profile, tail))
+
     # ── what is wanted ──────────────────────────────────────────────────────────────────────────────────────────
 
     async def scale(
@@ -158,6 +177,25 @@ class AsyncFleet:
     ) -> None:
         """Wait until so many executors run, or are registered; see `Fleet.wait_for`."""
         await run_async(self._door.wait_for(running, registered, profile, timeout), self._door.system)
+
+    async def autoscale(
+        self,
+        look: Callable[[], Backlog | Awaitable[Backlog]],
+        wanted: Callable[[int], int],
+        *,
+        every: Duration = timedelta(seconds=2),
+        looks: int = 15,
+        profile: str = DEFAULT_PROFILE,
+    ) -> NoReturn:
+        """Let the target follow a backlog until the fleet ends; see `Fleet.autoscale`.
+
+        `look` may be a coroutine function. It must not block the event loop.
+        """
+        autoscaler = Autoscaler(self._door, wanted, every=duration("every", every), looks=looks, profile=profile)
+        while True:
+            backlog = look()
+            found = await backlog if isinstance(backlog, Awaitable) else backlog
+            await run_async(autoscaler.follow(found), self._door.system)
 
     async def kill(self, executors: Ids, *, grace: Duration | None = None, replace: bool = True) -> tuple[int, ...]:
         """End executors; see `Fleet.kill`."""
@@ -238,3 +276,33 @@ class AsyncEvents:
     async def get(self, timeout: Duration | None = None) -> Event | None:  # noqa: ASYNC109 - as above
         """Return the next event; None after the last one, or if none comes within `timeout`."""
         return await run_async(self._door.next_event(self._buffer, duration("timeout", timeout)), self._door.system)
+
+
+@final
+class AsyncLogs:
+    """Lines of executors, a `LogLine` each, for one reader. Made by `AsyncFleet.follow_logs`."""
+
+    def __init__(self, door: Door, stream: LogStream, buffer: LineBuffer) -> None:
+        self._door = door
+        self._buffer = buffer
+        self.close = weakref.finalize(self, stream.close)
+        """Read no more. Called by the garbage collector, too."""
+
+    def __aiter__(self) -> AsyncIterator[LogLine]:
+        return self
+
+    async def __anext__(self) -> LogLine:
+        line = await self.get()
+        if line is None:
+            raise StopAsyncIteration
+        return line
+
+    async def get(self, timeout: Duration | None = None) -> LogLine | None:  # noqa: ASYNC109 - as above
+        """Return the next line; see `Logs.get`."""
+        return await run_async(next_line(self._door, self._buffer, duration("timeout", timeout)), self._door.system)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

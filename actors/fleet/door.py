@@ -7,20 +7,24 @@ until nothing is left. Whatever interrupts the entering, Ctrl-C and a cancellati
 from __future__ import annotations
 
 import atexit
+import math
 import os
 import threading
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, cast, final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, cast, final, overload
 
 from actors.backend.backend import Backend
+from actors.backend.connection import connect
 from actors.backend.driver_messages import checked
 from actors.backend.shutdown import stop_limit
 from actors.errors import ExecutorPodsError, FleetEnded
 from actors.fleet.door_state import DoorState
 from actors.fleet.goals import Goal
+from actors.fleet.output.logs import SharedLogApi
 from actors.fleet.owner import CatchUp, FleetOwner, LeaveFleet
 from actors.fleet.sigterm import Sigterm
 from actors.fleet.stream import Event, EventBuffer
@@ -46,13 +50,15 @@ from actors.messages import (
 from actors.runtime import ActorDeadError, ActorSystem, Address, Future, elapsed, installed_system, later
 from actors.runtime.mailbox import Reply
 from actors.settings import ExecutorSettings, ExecutorValues, Settings, SettingsValues
-from actors.settings.durations import format_duration, parse_duration
+from actors.settings.durations import LONGEST, format_duration, parse_duration
 from actors.text import get_logger
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from contextlib import ExitStack
 
     from actors.fleet.callbacks import Calls
+    from actors.fleet.output.logs import LogApi
     from actors.fleet.waiting import Steps
     from actors.kube.api import PodApi
     from actors.messages import Executor, FromDriver, ProfileStatus, Question, Suspected, Victims
@@ -65,8 +71,8 @@ logger = get_logger(__name__)
 
 A = TypeVar("A")
 
-Duration = timedelta | str
-"""A duration: a timedelta, or text such as "30s", "5m" or "1h30m"."""
+Duration = timedelta | str | float
+"""A duration: a timedelta, a number of seconds, or text such as "30s", "5m" or "1h30m"."""
 
 
 class FleetValues(SettingsValues, ExecutorValues, total=False):
@@ -144,10 +150,13 @@ class Door:
         self._page = page
         self._traces = traces
         self._pod_api = pod_api
-        self._max_events = max_events
+        self.max_events: Final = max_events
+        """How many events may wait for one reader."""
         self._first = [EventBuffer(max_events)]
         """Until the first reader takes it."""
         self.state.add_reader(self._first[0])
+        self._connect_for_logs: Callable[[], LogApi] | None = None
+        """Set when the Backend is started."""
         self.calls: Calls | None = None
         """Calls `on_event`; set before the fleet is entered."""
         self._sigterm = Sigterm(self._hand_over)
@@ -174,7 +183,7 @@ class Door:
                 self._sigterm.take()
             self._leave_at_exit()
             if self.calls is not None:
-                buffer = EventBuffer(self._max_events)
+                buffer = EventBuffer(self.max_events)
                 self.state.add_reader(buffer)
                 self.calls.start(buffer, self.state.touch)
             self.system.spawn(
@@ -293,6 +302,7 @@ class Door:
 
             cluster = closing.enter_context(LocalCluster(namespace=self.settings.namespace or "default"))
             kubeconfig, context = cluster.kubeconfig_path, None
+        self._connect_for_logs = partial(self._log_api, kubeconfig, context)
         backend = Backend.start(
             self.settings,
             owner,
@@ -306,6 +316,25 @@ class Door:
         if self.state.page is not None:
             self.state.page.backend = backend
         return backend
+
+    def _log_api(self, kubeconfig: str | os.PathLike[str] | None, context: str | None) -> LogApi:
+        """Return a client of its own for logs: closing it ends those that are read. Reads files, so for a thread."""
+        if self._pod_api is not None:
+            return SharedLogApi(self._pod_api)
+        path = None if kubeconfig is None else Path(kubeconfig)
+        return cast("LogApi", connect(self.settings, kubeconfig=path, context=context))
+
+    def log_client(self) -> Callable[[], LogApi]:
+        """Return a function that makes a client for logs, to be called in a thread.
+
+        Raises:
+            RuntimeError: the fleet has not started, or lives in virtual time.
+        """
+        if self.system.wait is not None:
+            raise RuntimeError("logs are read in real time: a test with a Kit has none")
+        if self._connect_for_logs is None:
+            raise RuntimeError("the fleet has not started yet")
+        return self._connect_for_logs
 
     # ── state ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -327,6 +356,15 @@ class Door:
                 f"this fleet belongs to process {self._process}: a process that was forked cannot use it, because "
                 "threads are not forked; make a fleet of its own, or start processes with the method spawn"
             )
+
+    def check_alive(self) -> None:
+        """Check that the fleet has not ended.
+
+        Raises:
+            FleetEnded: it has, or why it has failed.
+        """
+        if self._has_failed():
+            raise self._error()
 
     def _check_waiting(self) -> None:
         if _thread.chooses_for is self:
@@ -360,7 +398,7 @@ class Door:
         self.check()
         with suppress(IndexError):
             return self._first.pop()
-        buffer = EventBuffer(self._max_events)
+        buffer = EventBuffer(self.max_events)
         self.state.add_reader(buffer)
         return buffer
 
@@ -584,8 +622,12 @@ def _given_settings(given: Settings | str | os.PathLike[str] | None, values: Map
     return Settings.load(given, **known)
 
 
+@overload
+def duration(name: str, value: Duration) -> timedelta: ...
+@overload
+def duration(name: str, value: Duration | None) -> timedelta | None: ...
 def duration(name: str, value: Duration | None) -> timedelta | None:
-    """Return the duration that the user gave as argument `name`.
+    """Return the duration that the user gave as argument `name`. A number is one of seconds.
 
     Raises:
         ValueError: it is none.
@@ -593,14 +635,21 @@ def duration(name: str, value: Duration | None) -> timedelta | None:
     if value is None:
         return None
     try:
-        return parse_duration(value)
+        return parse_duration(_of_seconds(value) if isinstance(value, int | float) else value)
     except ValueError as error:
         raise ValueError(f"{name} = {value!r}: {error}") from None
 
 
+def _of_seconds(value: float) -> timedelta:
+    seconds = min(max(value, -1), 2 * LONGEST.total_seconds())  # which a timedelta can be, and no duration is
+    if isinstance(value, bool) or math.isnan(seconds):
+        raise ValueError('is not a duration: give a number of seconds, a timedelta, or text such as "30s"')
+    return timedelta(seconds=seconds)
+
+
 def _grace(name: str, value: Duration | None) -> timedelta | None:
-    """Return how long executors may take to end, as `duration` does; "0s" means not at all."""
-    return timedelta() if value == "0s" or value == timedelta() else duration(name, value)
+    """Return how long executors may take to end, as `duration` does; "0s" and 0 mean not at all."""
+    return timedelta() if value in ("0s", timedelta(), 0) and value is not False else duration(name, value)
 
 
 def _ids(executors: Ids) -> tuple[int, ...]:

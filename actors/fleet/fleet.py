@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self, Unpack, final
+import weakref
+from datetime import timedelta
+from typing import TYPE_CHECKING, NoReturn, Self, Unpack, final
 
+from actors.fleet.autoscaling import Autoscaler
 from actors.fleet.callbacks import ActorCalls, called, is_coroutine_function
 from actors.fleet.door import Door, Duration, FleetValues, Ids, duration
+from actors.fleet.output.access import follow, next_line, read_log
 from actors.fleet.waiting import run
 from actors.page.plan import PagePlan
+from actors.pods.pod import DEFAULT_PROFILE
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from types import TracebackType
 
+    from actors.fleet.autoscaling import Backlog
+    from actors.fleet.output.lines import LineBuffer, LogLine
+    from actors.fleet.output.logs import LogStream
     from actors.fleet.stream import Event, EventBuffer
     from actors.kube.api import PodApi
     from actors.messages import Executor, FleetStatus, ProfileStatus, Suspected, Victims
@@ -21,7 +29,7 @@ if TYPE_CHECKING:
     from actors.runtime import ActorSystem
     from actors.settings import Settings
 
-__all__ = ["Events", "Fleet"]
+__all__ = ["Events", "Fleet", "Logs"]
 
 
 class Fleet:
@@ -180,6 +188,43 @@ class Fleet:
         """
         return Events(self._door, self._door.new_reader())
 
+    def logs(self, executor_id: int, *, tail: int | None = None, container: str | None = None) -> str:
+        """Return what an executor has printed so far; of a long log the last 16 MiB. Needs the right to get `pods/log`.
+
+        Args:
+            executor_id: one that lives, or that has ended and whose pod is still there.
+            tail: how many lines from its end; None: all.
+            container: of its pod; None: the executor's.
+
+        Raises:
+            ValueError: there is no such executor.
+            NotFound: its pod is gone.
+            ApiError: there is no log: its container has not started, or a right is missing.
+        """
+        return run(read_log(self._door, executor_id, tail, container), self._door.system)
+
+    def follow_logs(self, executors: Ids | None = None, *, profile: str | None = None, tail: int | None = 10) -> Logs:
+        """Return an iterator over the lines that executors print, as they come: `kubectl logs -f` for a fleet.
+
+        It ends when the executors are gone, or with the fleet; and when you close it or forget it. A slow reader loses
+        nothing: the executors' logs wait on their nodes, and 1,000 lines here. It reads 100 logs at once. Needs the
+        right to get `pods/log`.
+
+        ::
+
+            for line in fleet.follow_logs(profile="gpu"):
+                print(line)  # [3] what executor 3 has printed
+
+        Args:
+            executors: their ids, one or several; None: all, and those that begin to run.
+            profile: those of this profile only; None: of all.
+            tail: how many lines from before now of those that run now; None: all.
+
+        Raises:
+            ValueError: there is no such executor or profile.
+        """
+        return Logs(self._door, *follow(self._door, executors, profile, tail))
+
     # ── what is wanted ──────────────────────────────────────────────────────────────────────────────────────────
 
     def scale(
@@ -221,6 +266,36 @@ class Fleet:
             FleetEnded: the fleet has ended.
         """
         run(self._door.wait_for(running, registered, profile, timeout), self._door.system)
+
+    def autoscale(
+        self,
+        look: Callable[[], Backlog],
+        wanted: Callable[[int], int],
+        *,
+        every: Duration = timedelta(seconds=2),
+        looks: int = 15,
+        profile: str = DEFAULT_PROFILE,
+    ) -> NoReturn:
+        """Let the target follow a backlog, such as a queue of jobs, until the fleet ends. Only idle executors end.
+
+        ::
+
+            fleet.autoscale(lambda: (len(queue), busy_pods()), lambda jobs: min(20, jobs))
+
+        Args:
+            look: returns how many jobs wait, and the names of the pods whose executors have one. What it raises ends
+                this call.
+            wanted: returns how many executors so many jobs need, those that executors have included.
+            every: the time between two looks.
+            looks: the target is the most that so many last looks asked for: a pause of the queue ends nobody.
+            profile: whose target follows.
+
+        Raises:
+            FleetEnded: the fleet has ended.
+        """
+        autoscaler = Autoscaler(self._door, wanted, every=duration("every", every), looks=looks, profile=profile)
+        while True:
+            run(autoscaler.follow(look()), self._door.system)
 
     def kill(self, executors: Ids, *, grace: Duration | None = None, replace: bool = True) -> tuple[int, ...]:
         """End executors: one id or several. Returns the ids that will be ended.
@@ -318,3 +393,37 @@ class Events:
     def get(self, timeout: Duration | None = None) -> Event | None:
         """Return the next event; None after the last one, or if none comes within `timeout`."""
         return run(self._door.next_event(self._buffer, duration("timeout", timeout)), self._door.system)
+
+
+@final
+class Logs:
+    """Lines of executors, a `LogLine` each, for one reader. Made by `Fleet.follow_logs`."""
+
+    def __init__(self, door: Door, stream: LogStream, buffer: LineBuffer) -> None:
+        self._door = door
+        self._buffer = buffer
+        self.close = weakref.finalize(self, stream.close)
+        """Read no more. Called by the garbage collector, too."""
+
+    def __iter__(self) -> Iterator[LogLine]:
+        return self
+
+    def __next__(self) -> LogLine:
+        line = self.get()
+        if line is None:
+            raise StopIteration
+        return line
+
+    def get(self, timeout: Duration | None = None) -> LogLine | None:
+        """Return the next line; None after the last one, or if none comes within `timeout`.
+
+        Raises:
+            ApiError: why no line can come, such as a missing right.
+        """
+        return run(next_line(self._door, self._buffer, duration("timeout", timeout)), self._door.system)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -24,6 +24,7 @@ __all__ = [
     "CLAIMS",
     "EVENTS",
     "LEASES",
+    "LOGS",
     "NAMESPACES",
     "PODS",
     "Call",
@@ -76,6 +77,8 @@ class Resource(msgspec.Struct, frozen=True):
 
 
 PODS: Final = Resource("pods", "Pod")
+LOGS: Final = Resource("pods/log", "Pod")
+"""In rules and reviews only: it is a subresource."""
 CLAIMS: Final = Resource("persistentvolumeclaims", "PersistentVolumeClaim")
 EVENTS: Final = Resource("events", "Event")
 LEASES: Final = Resource("leases", "Lease", "coordination.k8s.io")

@@ -58,6 +58,8 @@ class Executor(JsonReady):
     """It is terminating because the driver retired it: it drains, and does not count toward the target."""
     stuck: str | None = None
     """The API's reason for which its pod is stuck, such as `ImagePullBackOff`; None while it is not."""
+    container: str | None = None
+    """The name of the container that the fleet made, None if its pod has no other one or does not say."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from actors.backend.rbac import LIST_PODS, Right
-from actors.kube.api import CLAIMS, EVENTS, LEASES, PODS, Resource
+from actors.kube.api import CLAIMS, EVENTS, LEASES, LOGS, PODS, Resource
 
 if TYPE_CHECKING:
     from tests.contract.control_plane import ControlPlane
 
-RESOURCES = {(resource.group, resource.plural): resource for resource in (PODS, LEASES, CLAIMS, EVENTS)}
+RESOURCES = {(resource.group, resource.plural): resource for resource in (PODS, LEASES, CLAIMS, EVENTS, LOGS)}
 RBAC = Path(__file__).parents[2] / "config" / "rbac.yaml"
 
 _REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
@@ -71,8 +71,9 @@ def wait_for_review(plane: ControlPlane, kubeconfig: Path, wanted: str, right: R
 
 
 def _review(plane: ControlPlane, namespace: str, token: str, right: Right) -> str:
-    resource = right.resource
-    asked = {"namespace": namespace, "verb": right.verb, "group": resource.group, "resource": resource.plural}
+    plural, _, subresource = right.resource.plural.partition("/")
+    asked = {"namespace": namespace, "verb": right.verb, "group": right.resource.group, "resource": plural}
+    asked |= {"subresource": subresource} if subresource else {}
     try:
         review = plane.request("POST", _REVIEWS, {"spec": {"resourceAttributes": asked}}, token=token)
     except urllib.error.HTTPError as error:

@@ -21,7 +21,7 @@ from actors.backend.backend import Backend
 from actors.backend.rbac import Right, needed
 from actors.cli.rbac import render_rbac
 from actors.errors import Forbidden
-from actors.kube.api import CLAIMS, EVENTS, LEASES, PODS
+from actors.kube.api import CLAIMS, EVENTS, LEASES, LOGS, PODS
 from actors.messages import BackendFailed, BackendStarted, BackendStopped, ExecutorPending, StopBackend
 from actors.settings.model import Settings
 from tests.contract.accounts import open_account, rights, wait_for_review
@@ -50,7 +50,7 @@ EVERYTHING: dict[str, Any] = {
 """Settings that need every right that there is a need for."""
 
 LIST_CLAIMS = Right("list", CLAIMS)
-OPTIONAL = {LIST_CLAIMS, Right("delete", CLAIMS), Right("create", EVENTS), Right("patch", EVENTS)}
+OPTIONAL = {LIST_CLAIMS, Right("delete", CLAIMS), Right("create", EVENTS), Right("patch", EVENTS), Right("get", LOGS)}
 """A fleet runs without these."""
 
 

@@ -119,8 +119,8 @@ def test_workers_follow_the_queue_and_busy_ones_outlive_the_driver(
                 busy = {next_of(client, "started"), next_of(client, "started")}
                 client.rpush("a", "go on")
                 assert next_of(client, "done") == "a"
-                line = next(line for line in driver.stdout if ": 1 workers, ended: " in line)
-                idle = line.removesuffix(",)\n").rpartition("(")[2]
+                line = next(line for line in driver.stdout if " target=1 ended=[" in line)
+                idle = line.removesuffix("]\n").rpartition("[")[2]
                 assert idle in busy, line
                 driver.send_signal(signal.SIGTERM)
                 rest = driver.stdout.read()

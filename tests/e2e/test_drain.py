@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from actors import AsyncFleet, ExecutorRemoved, ExecutorTerminating, Fleet
-from actors.examples.registration.listener import Listener
 from actors.local.cluster import LocalCluster
 from actors.pods.loss import LossKind
+from actors.registration.listener import Listener
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -62,7 +62,7 @@ def test_the_pause_of_a_pod_that_somebody_else_deletes_ends_when(program: str, t
 @pytest.mark.parametrize("how", ["delete", "retire", "kill", "scale down"])
 def test_an_executor_that_is_told_to_stop_through_its_connection_is_gone_at_once(how: str, tmp_path: Path) -> None:
     worker = tmp_path / "worker.py"
-    worker.write_text("import sys\nfrom actors.examples.registration.executor import run\nsys.exit(run(abs))\n")
+    worker.write_text("import sys\nfrom actors.registration.executor import run\nsys.exit(run(abs))\n")
     with LocalCluster() as cluster:
         reason = asyncio.run(asyncio.wait_for(end_one(cluster, worker, how), LIMIT))
     assert reason.kind is (LossKind.DELETED if how == "delete" else LossKind.KILLED_BY_DRIVER)

@@ -21,10 +21,11 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 import actors
-from actors.examples.registration import executor, listener
-from actors.examples.registration.executor import End, Executor
-from actors.examples.registration.listener import Answered, Connected, Disconnected, Listener, ListenerThread
+from actors import Fleet
 from actors.local.cluster import LocalCluster
+from actors.registration import door, executor, listener
+from actors.registration.executor import End, Executor
+from actors.registration.listener import Answered, Connected, Disconnected, Listener, ListenerThread
 from tests.docs.pages import ROOT, blocks, read
 from tests.stress.test_registration import Everybody
 from tests.unit.kube.certificates import Authority
@@ -32,7 +33,7 @@ from tests.unit.kube.certificates import Authority
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from actors.examples.registration.listener import Event
+    from actors.registration.listener import Event
 
 PAGE: Final = "docs/how-to/find-the-driver.md"
 IMAGES: Final = ("driver", "executor")
@@ -41,7 +42,7 @@ SAFETY_SECONDS: Final = 60.0
 
 BLOCKING_WORKER: Final = """
 import sys
-from actors.examples.registration.executor import run
+from actors.registration.executor import run
 
 def wait(pipes):
     open(pipes[0], "w").close()
@@ -121,9 +122,21 @@ def test_the_entrypoint_of_the_executor_needs_nothing_but_the_package_and_answer
         assert told.get(timeout=SAFETY_SECONDS) == Disconnected(connected.connection)
 
 
-def test_the_entrypoint_of_the_driver_stops_its_fleet_at_sigterm(tmp_path: Path) -> None:
-    (program,) = [block.text for block in blocks(PAGE) if block.file == "driver.py"]
-    (tmp_path / "driver.py").write_text(program, encoding="utf-8")
+@pytest.mark.parametrize(
+    ("program", "number", "code"),
+    [
+        ("driver.py", signal.SIGTERM, 128 + signal.SIGTERM),
+        ("driver.py", signal.SIGINT, -signal.SIGINT),
+        ("async_driver.py", signal.SIGTERM, 1),
+        ("actor_driver.py", signal.SIGTERM, 0),
+        ("actor_driver.py", signal.SIGINT, 0),
+    ],
+)
+def test_each_driver_of_the_page_stops_its_fleet_at_sigterm_and_at_ctrl_c(
+    program: str, number: int, code: int, tmp_path: Path
+) -> None:
+    (text,) = [block.text for block in blocks(PAGE) if block.file == program]
+    (tmp_path / "driver.py").write_text(text, encoding="utf-8")
     pipe = tmp_path / "runs"
     os.mkfifo(pipe)
     (tmp_path / "worker.py").write_text(f"open({str(pipe)!r}, 'w').close()\nimport signal\nsignal.pause()")
@@ -131,14 +144,37 @@ def test_the_entrypoint_of_the_driver_stops_its_fleet_at_sigterm(tmp_path: Path)
         env = {"KUBECONFIG": str(cluster.kubeconfig_path)}
         with process([*Image.of("driver").entrypoint(), "worker.py"], tmp_path, env) as driver:
             pipe.open().close()
-            driver.send_signal(signal.SIGTERM)
-            assert driver.wait() == 0
+            driver.send_signal(number)
+            assert driver.wait() == code
         assert cluster.store.list("pods", "default").items == []
+
+
+def test_executors_of_a_fleet_for_threads_connect_and_work(tmp_path: Path) -> None:
+    (tmp_path / "worker.py").write_text(
+        "import sys\nfrom actors.registration.executor import run\nsys.exit(run(abs))\n"
+    )
+    told: SimpleQueue[Event] = SimpleQueue()
+    sock, token = socket.create_server(("127.0.0.1", 0)), secrets.token_urlsafe()
+    with (
+        Fleet(
+            local=True,
+            instances=1,
+            driver_address=f"127.0.0.1:{sock.getsockname()[1]}",
+            command=[sys.executable, str(tmp_path / "worker.py")],
+            env={"DRIVER_TOKEN": token, "PYTHONPATH": str(ROOT)},
+        ) as fleet,
+        ListenerThread(Listener(token, told.put), fleet, sock),
+    ):
+        connected = told.get(timeout=SAFETY_SECONDS)
+        assert isinstance(connected, Connected)
+        fleet.wait_for(registered=1, timeout="60s")
+        connected.connection.send(1, -7)
+        assert told.get(timeout=SAFETY_SECONDS) == Answered(connected.connection, 1, 7)
 
 
 def test_a_crash_of_the_function_is_the_exit_of_the_executor(tmp_path: Path) -> None:
     (tmp_path / "worker.py").write_text(
-        "import sys\nfrom actors.examples.registration.executor import run\nrun(lambda work: sys.exit(work))"
+        "import sys\nfrom actors.registration.executor import run\nrun(lambda work: sys.exit(work))"
     )
     with listening() as (told, env), process(["python", "worker.py"], tmp_path, env) as worker:
         connected = told.get(timeout=SAFETY_SECONDS)
@@ -173,12 +209,12 @@ def test_with_tls_an_executor_talks_to_the_driver_that_its_ca_knows_and_to_no_ot
 def test_the_numbers_on_the_page_are_those_of_the_modules() -> None:
     rows = re.findall(r"^\| `([A-Z_]+)` \| ([^|]+) \|", read(PAGE), re.MULTILINE)
     assert {name: _shown(name) for name, _ in rows} == dict(rows)
-    public = {name for name in vars(listener) if name.isupper()} | {name for name in vars(executor) if name.isupper()}
+    public = {name for module in (listener, executor, door) for name in vars(module) if name.isupper()}
     assert public - {name for name, _ in rows} == {"BEAT", "HIGHEST_ID", "STRANGERS_SHARE", "TYPE_CHECKING"}
 
 
 def _shown(name: str) -> str:
-    value: Any = getattr(listener, name, None) or getattr(executor, name)
+    value: Any = getattr(listener, name, None) or getattr(executor, name, None) or getattr(door, name)
     match value:
         case (low, high):
             return f"{low:g} to {high:g} s"

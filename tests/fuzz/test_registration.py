@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from actors.examples.registration.executor import BEAT, BEAT_EVERY, End, LineReader, ProtocolError, encode
-from actors.examples.registration.listener import Answered, Connected, Connection, Disconnected
-from tests.unit.examples.virtual import TOKEN, Driver, answer, hello, run, settle
+from actors.registration.executor import BEAT, BEAT_EVERY, End, LineReader, ProtocolError, encode
+from actors.registration.listener import Answered, Connected, Connection, Disconnected
+from tests.unit.registration.virtual import TOKEN, Driver, answer, hello, run, settle
 
 if TYPE_CHECKING:
-    from tests.unit.examples.virtual import Peer
+    from tests.unit.registration.virtual import Peer
 
 IDS = st.integers(1, 3)
 PEERS = st.integers(0, 5)

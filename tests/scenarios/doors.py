@@ -19,7 +19,7 @@ class Awaited:
 
     WAITING = frozenset(
         {"status", "scale", "wait_for", "kill", "retire", "drained", "hold", "decommission", "register"}
-        | {"is_excluded", "stop", "get"}
+        | {"is_excluded", "stop", "get", "autoscale"}
     )
 
     def __init__(self, inner: Any) -> None:

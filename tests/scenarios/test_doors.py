@@ -301,8 +301,12 @@ def test_get_waits_for_at_most_its_timeout(kind: str) -> None:
             before = stage.kit.clock.elapsed
             assert await events.get("90s") is None
             assert stage.kit.clock.elapsed - before == timedelta(seconds=90)
-            with pytest.raises(ValueError, match="timeout = 90: has no unit"):
-                await events.get(90)
+            assert await events.get(1.5) is None
+            assert stage.kit.clock.elapsed - before == timedelta(seconds=91.5)
+            words = r"timeout = \S+: (has no unit|is not a duration|must be (at most|longer))"
+            for wrong in ("90", True, -1, 0, float("nan"), float("inf"), 1e300, 10**400):
+                with pytest.raises(ValueError, match=words):
+                    await events.get(wrong)
 
     stage.run(program())
 

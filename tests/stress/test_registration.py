@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from actors.examples.registration.executor import End, Executor
-from actors.examples.registration.listener import (
+from actors.registration.executor import End, Executor
+from actors.registration.listener import (
     Answered,
     Connected,
     Connection,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from actors import Suspected
-    from actors.examples.registration.listener import Event
+    from actors.registration.listener import Event
 
 SAFETY_SECONDS = 60.0
 """What hangs ends the test after this; no test waits for it."""

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Final
 
 from actors.errors import ApiError
 from actors.kube.http import failures
-from actors.kube.http.wire import Wire
 
 if TYPE_CHECKING:
     from collections.abc import Generator
     from datetime import timedelta
 
     from actors.kube.http.client import Client, HttpRequest
+    from actors.kube.http.wire import Wire
     from actors.runtime import TimerService
 
 __all__ = ["read_log"]
@@ -24,14 +24,16 @@ READ_SIZE: Final = 64 * 1024
 
 
 def read_log(
-    request: HttpRequest, client: Client, timers: TimerService, limit: timedelta, server: str
+    request: HttpRequest, client: Client, wire: Wire, *, timers: TimerService, limit: timedelta, server: str
 ) -> Generator[bytes, None, None]:
     """Yield the bytes as they come, until the log ends. `limit` is how long the server may take to begin.
+
+    Another thread that cuts the wire ends it with an error.
 
     Raises:
         ApiError: there is no log, or the connection was lost.
     """
-    wire, is_late = Wire(), Event()
+    is_late = Event()
 
     def give_up() -> None:
         is_late.set()

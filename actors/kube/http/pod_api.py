@@ -13,7 +13,7 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
-from actors.errors import BadRequest, NoThread, SettingsError, Unavailable
+from actors.errors import BadRequest, Cancelled, NoThread, SettingsError, Unavailable
 from actors.kube import api
 from actors.kube.api import PODS
 from actors.kube.calls import OpenCall, OpenCalls
@@ -89,6 +89,8 @@ class HttpPodApi:
         self._lock = threading.Lock()
         self._threads: set[threading.Thread] = set()
         """The threads of streams."""
+        self._logs: set[Wire] = set()
+        """Of the logs that are being read, each in its caller's thread."""
 
     def __repr__(self) -> str:
         return f"HttpPodApi(server={self.access.server!r}, namespace={self.namespace!r})"
@@ -164,7 +166,7 @@ class HttpPodApi:
         lines from before now.
 
         Raises:
-            ApiError: there is no log, or the connection was lost.
+            ApiError: there is no log, the connection was lost, or the client was closed meanwhile.
         """
         query = {
             **({"container": container} if container is not None else {}),
@@ -173,13 +175,28 @@ class HttpPodApi:
             **({"tailLines": str(tail)} if tail is not None else {}),
         }
         request = HttpRequest("GET", self._path(PODS, name, subresource="log", query=query))
-        return read_log(request, self._client(), self._timers, self.request_timeout, self.access.server)
+        return self._read_log(request)
+
+    def _read_log(self, request: HttpRequest) -> Generator[bytes, None, None]:
+        wire = Wire()
+        with self._lock:
+            self._logs.add(wire)
+        try:
+            if self._calls.closed:
+                raise Cancelled("the log was not read: the client is closed")
+            server, limit = self.access.server, self.request_timeout
+            yield from read_log(request, self._client(), wire, timers=self._timers, limit=limit, server=server)
+        finally:
+            with self._lock:
+                self._logs.discard(wire)
 
     def close(self) -> None:
         """See `PodApi`. A thread that does not end in time is logged; it can send nothing more."""
         workers = self._workers.close()  # first: a worker that is freed below must not send a queued call
         self._calls.close()
         with self._lock:
+            for wire in self._logs:
+                wire.cancel()
             threads = {*workers, *self._threads} - {threading.current_thread()}
         deadline = later(self._clock.monotonic(), JOIN_LIMIT)
         for thread in threads:

@@ -12,12 +12,12 @@ import yaml
 from actors.backend.rbac import Right, used
 from actors.cli.arguments import execute
 from actors.cli.rbac import render_rbac
-from actors.kube.api import CLAIMS, EVENTS, LEASES, PODS
+from actors.kube.api import CLAIMS, EVENTS, LEASES, LOGS, PODS
 from actors.settings import Settings
 
 CONFIG = Path(__file__).parents[3] / "config"
 CLAIM: Any = {"name": "scratch", "mount_path": "/scratch", "size": "1Gi"}
-RESOURCES = {(resource.group, resource.plural): resource for resource in (PODS, LEASES, CLAIMS, EVENTS)}
+RESOURCES = {(resource.group, resource.plural): resource for resource in (PODS, LEASES, CLAIMS, EVENTS, LOGS)}
 
 pytestmark = pytest.mark.usefixtures("clean_environment")
 

@@ -7,8 +7,8 @@ from concurrent.futures import Future
 
 from actors import ExecutorRemoved, LossKind, LossReason, Settings
 from actors.examples.pi import Executors, Outcome, PiDriver
-from actors.examples.registration.listener import Answered, Connected, Disconnected
-from tests.unit.examples.virtual import Driver, hello, run, settle
+from actors.registration.listener import Answered, Connected, Disconnected
+from tests.unit.registration.virtual import Driver, hello, run, settle
 
 LOST = LossReason(LossKind.NODE_LOST, -1, caused_by_app=False, message="its node is gone")
 
@@ -31,7 +31,6 @@ def test_an_answer_after_the_loss_is_counted_and_its_executor_gets_no_more_work(
         driver.on_receive(Disconnected(connection))
         await settle()
         assert driver._answers == {0: 5}
-        assert driver._working_on == {}
         assert peer.types == ["welcome", "work"]
 
     run(main())
@@ -50,6 +49,6 @@ def test_the_task_of_a_lost_executor_goes_to_another_once() -> None:
         driver.on_receive(Answered(other, 1, 7))
         await settle()
         assert [message["work_id"] for message in peers[1].heard if message["type"] == "work"] == [1, 0]
-        assert (driver._repeated, driver._lost) == (1, 1)
+        assert (driver._tasks.repeated, driver._lost) == (1, 1)
 
     run(main())

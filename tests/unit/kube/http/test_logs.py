@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pytest
 
 from actors import kube
-from actors.errors import BadRequest, NotFound, Unavailable
+from actors.errors import BadRequest, Cancelled, NotFound, Unavailable
 from tests.unit.kube.conftest import Client, ask
 
 if TYPE_CHECKING:
@@ -40,6 +41,26 @@ def test_a_reader_may_stop_in_the_middle(server: ScriptedServer, client: Client)
     read = client.connect().read_log("a", follow=True)
     assert next(read) == b"one\n"
     read.close()
+
+
+def test_closing_the_client_ends_a_log_that_another_thread_reads(server: ScriptedServer, client: Client) -> None:
+    api = client.connect()
+
+    def script(peer: Peer) -> None:
+        peer.stream()
+        peer.chunk(b"one\n")
+        assert peer.gone()
+
+    server.then(script)
+    read = api.read_log("a", follow=True)
+    assert next(read) == b"one\n"
+    closing = threading.Thread(target=api.close)
+    closing.start()
+    with pytest.raises(Unavailable):
+        next(read)
+    closing.join()
+    with pytest.raises(Cancelled, match="the client is closed"):
+        next(api.read_log("a"))
 
 
 def test_a_refusal_is_one_of_our_errors(server: ScriptedServer, client: Client) -> None:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from actors.examples.registration.executor import Executor, LineReader, encode
-from actors.examples.registration.listener import Answered, Connected, Connection, Disconnected, Listener
+from actors.registration.executor import Executor, LineReader, encode
+from actors.registration.listener import Answered, Connected, Connection, Disconnected, Listener
 from actors.testing import Kit
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
 
-    from actors import Suspected
-    from actors.examples.registration.listener import Door, Event
+    from actors.messages import Suspected
+    from actors.registration.door import AsyncDoor
+    from actors.registration.listener import Event
 
 T = TypeVar("T")
 
@@ -151,7 +152,7 @@ class Fleet:
 class Driver:
     """A driver and its listener."""
 
-    def __init__(self, token: str = TOKEN, door: Door | None = None) -> None:
+    def __init__(self, token: str = TOKEN, door: AsyncDoor | None = None) -> None:
         self.fleet = Fleet()
         self.told: list[Event] = []
         self.listener = Listener(token, self.hear)

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from actors.examples.registration.executor import BEAT_EVERY, SILENCE_LIMIT
-from actors.examples.registration.silence import Heard, heard, is_same_address, why_silent
+from actors.registration.executor import BEAT_EVERY, SILENCE_LIMIT
+from actors.registration.silence import Heard, heard, is_same_address, why_silent
 
 if TYPE_CHECKING:
-    from actors import Suspected
+    from actors.messages import Suspected
 
 
 @pytest.mark.parametrize(

@@ -17,10 +17,10 @@ import threading
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 
-from actors import ExecutorDisconnected, RegisterExecutor
-from actors.examples.registration.executor import (
+from actors.registration.door import awaitable
+from actors.registration.executor import (
     BEAT,
     BEAT_EVERY,
     LONGEST_LINE,
@@ -29,7 +29,7 @@ from actors.examples.registration.executor import (
     ProtocolError,
     encode,
 )
-from actors.examples.registration.silence import heard, is_same_address, why_silent
+from actors.registration.silence import heard, is_same_address, why_silent
 from actors.text import get_logger
 
 if TYPE_CHECKING:
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable
 
-    from actors import Suspected
-    from actors.runtime import Address
+    from actors.messages import Suspected
+    from actors.registration.door import AsyncDoor, Door
 
 logger = get_logger(__name__)
 
@@ -67,9 +67,6 @@ START_LIMIT: Final = 30.0
 A Backend that starts again learns only within seconds of `BackendStarted` which executors its predecessor left.
 """
 
-ANSWER_LIMIT: Final = 10.0
-"""Seconds that the Backend has to answer. It answers within milliseconds, unless it hangs."""
-
 HIGHEST_ID: Final = 10**18 - 1
 
 
@@ -83,32 +80,6 @@ def most_strangers() -> int:
     if descriptors == resource.RLIM_INFINITY:
         return MOST_STRANGERS
     return min(MOST_STRANGERS, max(1, descriptors // STRANGERS_SHARE))
-
-
-class Door(Protocol):
-    """What the listener needs of a fleet: an `AsyncFleet`, or a `BackendDoor`. Called one at a time, and in order."""
-
-    async def register(self, executor_id: int) -> bool:
-        """Register an executor that has connected. False if it is excluded and must be refused."""
-
-    def disconnected(self, executor_id: int, suspected: Suspected | None) -> None:
-        """A registered executor's connection is lost. See `ExecutorDisconnected`."""
-
-
-class BackendDoor:
-    """The door of a Backend."""
-
-    def __init__(self, backend: Address) -> None:
-        self._backend = backend
-
-    async def register(self, executor_id: int) -> bool:
-        """Answers what `IsExecutorExcluded` would, the other way round, and registers in the same step."""
-        answer: bool = await asyncio.to_thread(self._backend.ask, RegisterExecutor(executor_id), ANSWER_LIMIT)
-        return answer
-
-    def disconnected(self, executor_id: int, suspected: Suspected | None) -> None:
-        """Tell the Backend."""
-        self._backend.tell(ExecutorDisconnected(executor_id, suspected))
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,12 +279,21 @@ class Listener:
         self._changed: asyncio.Queue[Connection] = asyncio.Queue()
         """Connections that said hello or ended, in this order. The fleet is asked or told about one at a time."""
 
-    async def serve(self, door: Door, sock: socket.socket, tls: ssl.SSLContext | None = None) -> None:
+    async def serve(self, door: AsyncDoor | Door, sock: socket.socket, tls: ssl.SSLContext | None = None) -> None:
         """Begin to accept executors at a listening socket (`socket.create_server`). It is closed with the listener.
 
-        Begin when the driver receives `BackendStarted`: before, the Backend knows no executor. Who connects waits.
+        Begin within `with Fleet(...)`, or when the driver receives `BackendStarted`: before, no executor is known. Who
+        connects waits.
+
+        Args:
+            door: a `Fleet`, an `AsyncFleet`, or a `BackendDoor`.
+            sock: listens.
+            tls: of a server; None: no TLS.
+
+        Raises:
+            TypeError: the door is none.
         """
-        self._begin(door)
+        self._begin(awaitable(door))
         limit = HELLO_LIMIT if tls is not None else None
         self._server = await self._loop.create_server(
             lambda: Connection(self), sock=sock, ssl=tls, ssl_handshake_timeout=limit
@@ -333,7 +313,7 @@ class Listener:
             connection.end("the listener is closed")
         await asyncio.wait({self._settling})
 
-    def _begin(self, door: Door) -> None:
+    def _begin(self, door: AsyncDoor) -> None:
         self._loop = asyncio.get_running_loop()
         self._door = door
         self._refuses_from = self.now() + START_LIMIT
@@ -442,7 +422,9 @@ class Listener:
 class ListenerThread:
     """Runs a listener in a thread of its own, for drivers that are no coroutines. `tell` is called in that thread."""
 
-    def __init__(self, listener: Listener, door: Door, sock: socket.socket, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self, listener: Listener, door: AsyncDoor | Door, sock: socket.socket, tls: ssl.SSLContext | None = None
+    ) -> None:
         self._begun: Future[None] = Future()
         self._thread = threading.Thread(
             target=lambda: asyncio.run(self._run(listener, door, sock, tls)), name="listener", daemon=True
@@ -462,7 +444,9 @@ class ListenerThread:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    async def _run(self, listener: Listener, door: Door, sock: socket.socket, tls: ssl.SSLContext | None) -> None:
+    async def _run(
+        self, listener: Listener, door: AsyncDoor | Door, sock: socket.socket, tls: ssl.SSLContext | None
+    ) -> None:
         self._loop, self._closed = asyncio.get_running_loop(), asyncio.Event()
         try:
             await listener.serve(door, sock, tls)

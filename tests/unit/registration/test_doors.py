@@ -1,19 +1,24 @@
-"""The listener with a Backend behind its door, in virtual time."""
+"""The listener with a fleet behind its door: a Backend and an `AsyncFleet` in virtual time, a door for threads."""
 
 from __future__ import annotations
 
 import asyncio
+import threading
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from actors import AsyncFleet, Backend, ExecutorRemoved, KillExecutors, LossKind, RegisterExecutor, Settings
-from actors.examples.registration.executor import BEAT_EVERY, LOST_DRIVER_LIMIT, SILENCE_LIMIT, End
-from actors.examples.registration.listener import START_LIMIT, BackendDoor
+import pytest
+
+from actors import AsyncFleet, Backend, ExecutorRemoved, Fleet, KillExecutors, LossKind, RegisterExecutor, Settings
+from actors.registration.door import BackendDoor, awaitable
+from actors.registration.executor import BEAT_EVERY, LOST_DRIVER_LIMIT, SILENCE_LIMIT, End
+from actors.registration.listener import START_LIMIT
 from actors.testing import FakeCluster, Kit
-from tests.unit.examples.virtual import Driver, hello, settle
+from tests.unit.registration.virtual import Driver, hello, settle
 
 if TYPE_CHECKING:
     from actors.runtime import Address
+
 
 SETTINGS = Settings(
     app_id="etl", executor={"instances": 2, "image": "any"}, backend={"lease": False}, source={"streaming_list": False}
@@ -96,6 +101,97 @@ def test_an_async_fleet_is_a_door_as_it_stands(kit: Kit) -> None:
             assert not fleet.executors[1].registered
 
     kit.run(main())
+
+
+class ThreadDoor:
+    """A door as that of a `Fleet`: its `register` waits. It notes in which thread."""
+
+    def __init__(self) -> None:
+        self.registered: set[int] = set()
+        self.threads: list[threading.Thread] = []
+        self.is_empty = asyncio.Event()
+
+    def register(self, executor_id: int) -> bool:
+        self.threads.append(threading.current_thread())
+        if executor_id == 99:
+            return False
+        self.registered.add(executor_id)
+        return True
+
+    def disconnected(self, executor_id: int, suspected: object) -> None:
+        self.registered.discard(executor_id)
+        self.is_empty.set()
+
+
+def test_a_fleet_for_threads_is_a_door_as_it_stands_and_does_not_hold_up_the_listener() -> None:
+    door, told = ThreadDoor(), asyncio.Event()
+
+    async def main() -> None:
+        driver = Driver(door=awaitable(door))
+        hear = driver.hear
+
+        def heard(event: Any) -> None:
+            hear(event)
+            told.set()
+
+        driver.listener._tell = heard
+        peer = driver.peer(hello(1))
+        await told.wait()
+        assert driver.events == [("connected", 1)]
+        assert door.registered == {1}
+        assert threading.current_thread() not in door.threads
+        told.clear()
+        peer.transport.abort()
+        await told.wait()
+        await door.is_empty.wait()
+        await driver.listener.close()
+
+    asyncio.run(main())
+
+
+def test_both_fleets_are_doors() -> None:
+    asynchronous = AsyncFleet(SETTINGS)
+    assert awaitable(asynchronous) is asynchronous
+    assert asyncio.iscoroutinefunction(awaitable(Fleet(SETTINGS)).register)
+
+
+def test_a_function_around_a_coroutine_function_registers() -> None:
+    door = ThreadDoor()
+
+    class Around:
+        def register(self, executor_id: int) -> Any:
+            return self.later(executor_id)
+
+        async def later(self, executor_id: int) -> bool:
+            return door.register(executor_id)
+
+        disconnected = door.disconnected
+
+    assert asyncio.run(awaitable(Around()).register(1)) is True
+    assert asyncio.run(awaitable(Around()).register(99)) is False
+
+
+class NoDoor:
+    async def register(self, _: int) -> bool:
+        return True
+
+
+class DoorToAwait(NoDoor):
+    async def disconnected(self, _: int, __: object) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("door", "words"),
+    [
+        (None, "has no method 'register'; give a Fleet, an AsyncFleet, or BackendDoor"),
+        (Fleet, "has no method 'register'; give a Fleet"),
+        (NoDoor(), "has no method 'disconnected'"),
+        (DoorToAwait(), "disconnected is a coroutine function"),
+    ],
+)
+def test_what_is_no_door_is_refused_before_anybody_connects(door: Any, words: str) -> None:
+    with pytest.raises(TypeError, match=words):
+        awaitable(door)
 
 
 def test_a_driver_that_lives_gives_up_an_executor_before_that_ends_by_itself() -> None:

@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from actors.examples.registration import executor as module
-from actors.examples.registration.executor import (
+from actors.registration import executor as module
+from actors.registration.executor import (
     LOST_DRIVER_LIMIT,
     RETRY_AFTER,
     SILENCE_LIMIT,
     End,
     Executor,
 )
-from actors.examples.registration.listener import START_LIMIT
-from tests.unit.examples.virtual import Driver, run, settle
+from actors.registration.listener import START_LIMIT
+from tests.unit.registration.virtual import Driver, run, settle
 
 
 async def square(work: Any) -> Any:

@@ -11,10 +11,10 @@ import socket
 import struct
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from actors.examples.registration.executor import BEAT_EVERY, SILENCE_LIMIT
+from actors.registration.executor import BEAT_EVERY, SILENCE_LIMIT
 
 if TYPE_CHECKING:
-    from actors import Suspected
+    from actors.messages import Suspected
 
 __all__ = ["Heard", "heard", "is_same_address", "why_silent"]
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from actors.examples.registration.executor import BEAT, BEAT_EVERY, LONGEST_LINE, SILENCE_LIMIT, LineReader, encode
-from actors.examples.registration.listener import (
+from actors.registration.executor import BEAT, BEAT_EVERY, LONGEST_LINE, SILENCE_LIMIT, LineReader, encode
+from actors.registration.listener import (
     HELLO_LIMIT,
     LONGEST_HELLO,
     MOST_STRANGERS,
@@ -23,7 +23,7 @@ from actors.examples.registration.listener import (
     Listener,
     most_strangers,
 )
-from tests.unit.examples.virtual import Driver, Fleet, answer, hello, run, settle
+from tests.unit.registration.virtual import Driver, Fleet, answer, hello, run, settle
 
 
 def test_an_executor_is_registered_before_it_is_welcome() -> None:
