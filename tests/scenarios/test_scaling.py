@@ -26,6 +26,7 @@ from actors.messages import (
     ScaleExecutors,
 )
 from actors.pods.loss import LossKind
+from actors.runtime import TookTooLong
 from tests.scenarios.fleets import ended, fleet, name, names
 from tests.scenarios.world import World
 
@@ -229,7 +230,7 @@ def test_a_function_that_takes_too_long_later_is_not_asked_again_until_the_next_
         def victims(executor: Executor) -> None:
             asked.append(executor.id)
             if len(asked) > 3:
-                raise TimeoutError
+                raise TookTooLong
 
         world.ask(ScaleExecutors(2, victims))
         for _ in range(3):

@@ -19,4 +19,4 @@ ACTS: Final = (
 """Control characters of both sets, bidi marks, line separators, invisible letters; what terminals obey; markup
 of rich, and what formatting would obey."""
 
-HOSTILE: Final = "failed to run [/bin/sh -c foo]: " + "".join(ACTS) + "\nERROR root: forged " + "x" * 1_000_000
+HOSTILE: Final = "failed to run [/bin/sh -c foo]: " + "".join(ACTS) + "\nERROR root: forged " + "x" * 400_000

@@ -13,7 +13,7 @@ from actors.backend.rbac import LIST_PODS, Reviews, Right, lacking, needed
 from actors.backend.shutdown import stop_limit
 from actors.backend.startup import opened, out_of_time
 from actors.errors import ApiError, BadRequest, Forbidden, NotFound, Unauthorized, Unavailable
-from actors.kube.api import CLAIMS, EVENTS, LEASES, PODS
+from actors.kube.api import CLAIMS, EVENTS, LEASES, LOGS, PODS
 from actors.messages.internal import Freshness, Source
 from actors.settings.model import Settings
 from tests.unit.views import settings
@@ -93,7 +93,7 @@ def test_the_role_that_is_shipped_has_what_any_settings_need_and_what_they_can_d
     ]
     of_claims = {MAKE_CLAIMS, Right("list", CLAIMS), Right("delete", CLAIMS)}
     of_events = {Right("create", EVENTS), Right("patch", EVENTS)}
-    rights = {*needed(settings()), PATCH_PODS, *KEEP_A_LEASE, *of_claims, *of_events}
+    rights = {*needed(settings()), Right("get", LOGS), PATCH_PODS, *KEEP_A_LEASE, *of_claims, *of_events}
     assert {*granted} == {(right.resource.group, right.resource.plural, right.verb) for right in rights}
     assert len(granted) == len({*granted})
 
