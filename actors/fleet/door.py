@@ -265,6 +265,7 @@ class Door:
         if self.view.started is None:
             raise FleetEnded(f"the fleet did not start within {format_duration(limit)}")
         self.settings = self.settings.of_fleet(self.view.started.app_id)
+        self._learn_targets()
 
     def _leave_at_exit(self) -> None:
         """Leave when the interpreter exits, unless somebody has before.
@@ -602,6 +603,21 @@ class Door:
     def _targets_may_change(self) -> None:
         self._targets_change = object()
         self.view.touch()
+        self._learn_targets()
+
+    def _learn_targets(self) -> None:
+        """Ask for the targets, which no event says, and wait for nothing: `repr` shows the last known ones."""
+        if self.view.backend is not None:
+            reply = self.view.backend.request(GetFleetStatus())
+            assert isinstance(reply, Reply)
+            reply.when_set(partial(self._learned, reply))
+            if reply.is_set:  # before there was somebody to call
+                self._learned(reply)
+
+    def _learned(self, reply: Reply) -> None:
+        with suppress(ActorDeadError, ExecutorPodsError):
+            profiles = cast("FleetStatus", reply.get(timeout=0)).profiles
+            self.view.targets = {name: profile.target for name, profile in profiles.items()}
 
     def _acted(self, message: Question[Any]) -> None:
         """Note what an operator did through the page, in the page's thread."""

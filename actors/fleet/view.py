@@ -104,6 +104,8 @@ class FleetView(Waitable):
         """Why the fleet creates no executors any more, until a target is set."""
         self.running: Counter[str] = Counter()
         """How many executors run, by profile."""
+        self.targets: Mapping[str, int] = {}
+        """By profile, as of the last answer of the Backend; empty before the first."""
         self.page: Page | None = None
         """Gets each event; set before the Backend is started."""
         self.change = object()
