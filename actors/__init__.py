@@ -158,6 +158,8 @@ if TYPE_CHECKING:
     from actors.tasks.attempts import Attempts
     from actors.tasks.task_queue import TaskQueue
 
+    __version__: str
+
 __all__ = [
     "AllocationBlocked",
     "AllocationUnblocked",
@@ -257,6 +259,8 @@ if not TYPE_CHECKING:  # with it, every misspelled import would be right for a t
 
     def __getattr__(name: str) -> Any:
         """Import a public name on first use (PEP 562)."""
+        if name == "__version__":
+            return importlib.import_module(f"{__name__}.text.version").package_version()
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         value = getattr(importlib.import_module(f"{__name__}.{_ELSEWHERE.get(name, 'messages')}"), name)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from datetime import timedelta
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, cast, get_args
 
@@ -17,6 +16,7 @@ from actors.cli.streams import give_up, say
 from actors.errors import MissingExtra, SettingsError
 from actors.settings.model import Settings
 from actors.text import one_line
+from actors.text.version import package_version
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -62,7 +62,7 @@ def _unwritten(error: OSError) -> int:
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        print(f"executor-pods {version('executor-pods')}")
+        print(f"executor-pods {package_version()}")
         raise typer.Exit
 
 

@@ -12,6 +12,7 @@ from actors.fleet.callbacks import called
 from actors.fleet.door import Door, Duration, FleetValues, Ids, duration
 from actors.fleet.event_loop import TaskCalls, run_async
 from actors.fleet.output.access import follow, next_line, read_log
+from actors.fleet.output.summary import as_html, as_line
 from actors.kube.auth import discovery as _discovery  # noqa: F401 - loaded later, in a thread, it would hold up the event loop
 from actors.kube.http import pod_api as _pod_api  # noqa: F401 - as above
 from actors.page.plan import PagePlan
@@ -105,6 +106,13 @@ class AsyncFleet:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await run_async(self._door.leave(error=error), self._door.system)
+
+    def __repr__(self) -> str:
+        return as_line(type(self).__name__, self._door)
+
+    def _repr_html_(self) -> str:
+        """Return the fleet as a table, for notebooks."""
+        return as_html(type(self).__name__, self._door)
 
     # ── what is ─────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -10,6 +10,7 @@ from actors.fleet.autoscaling import Autoscaler
 from actors.fleet.callbacks import ActorCalls, called, is_coroutine_function
 from actors.fleet.door import Door, Duration, FleetValues, Ids, duration
 from actors.fleet.output.access import follow, next_line, read_log
+from actors.fleet.output.summary import as_html, as_line
 from actors.fleet.waiting import run
 from actors.page.plan import PagePlan
 from actors.pods.pod import DEFAULT_PROFILE
@@ -140,6 +141,13 @@ class Fleet:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         run(self._door.leave(error=error), self._door.system)
+
+    def __repr__(self) -> str:
+        return as_line(type(self).__name__, self._door)
+
+    def _repr_html_(self) -> str:
+        """Return the fleet as a table, for notebooks."""
+        return as_html(type(self).__name__, self._door)
 
     # ── what is ─────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -35,6 +35,7 @@ from actors.page.documents import schema
 from actors.pods.loss import CAUSED_BY_APP, LossKind, LossReason
 from actors.pods.pod import ObjectMeta, Pod, PodSpec, PodStatus
 from actors.recorder.occurrences import Reason
+from actors.settings import ExecutorValues, SettingsValues
 from actors.settings.model import setting_names
 from tests.docs.literals import literals
 from tests.docs.pages import PAGES, REPOSITORY, ROOT, blocks, read
@@ -144,6 +145,13 @@ def test_every_public_name_is_in_the_reference() -> None:
 
 
 # ── tables ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_keywords_of_a_fleet_are_those_that_it_takes() -> None:
+    section = read("docs/reference/api.md").partition("### Keywords of a fleet")[2].partition("\nA duration")[0]
+    _, executor, others = section.split(":\n")
+    assert re.findall(r"`(\w+)`", executor) == sorted(ExecutorValues.__annotations__)
+    assert re.findall(r"`(\w+)`", others) == sorted(SettingsValues.__annotations__)
 
 
 def test_every_kind_of_loss_is_explained_and_whether_the_application_caused_it() -> None:

@@ -72,7 +72,7 @@ def test_a_wrong_value_is_refused_by_name_and_changes_nothing(
     stage.run(program())
 
 
-@pytest.mark.parametrize("value", [-5, True, "5", "-1s", timedelta(0), float("nan"), "soon", [], "400d"])
+@pytest.mark.parametrize("value", [True, -5, float("inf"), "5", "-1s", timedelta(0), float("nan"), "soon", [], "400d"])
 def test_a_wrong_duration_is_refused_by_the_argument_s_name(kind: str, value: Any) -> None:
     stage = Stage(kind)
 

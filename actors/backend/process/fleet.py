@@ -43,13 +43,14 @@ from actors.backend.process.frames import (
 from actors.backend.process.observed import AT_ONCE, CrossedStates
 from actors.errors import ActorCrashed, SettingsError
 from actors.kube.auth.credentials import Access, Credentials
-from actors.kube.http.pod_api import HttpPodApi, package_version
+from actors.kube.http.pod_api import HttpPodApi
 from actors.kube.metered import MeteredPodApi
 from actors.messages.internal import ExecutorsObserved
 from actors.metrics.counts import Backlog, FleetCounts
 from actors.runtime import ActorSystem, Address, SystemClock, Terminated, elapsed, start_thread
 from actors.runtime.supervisor import kind_of, stack_of
 from actors.text import LONGEST_LINE, fields_of, get_logger, log_with, one_line
+from actors.text.version import package_version
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

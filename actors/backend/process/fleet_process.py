@@ -41,10 +41,11 @@ from actors.backend.process.frames import (
 from actors.backend.process.log_records import log_records
 from actors.backend.process.observed import KnownStates
 from actors.backend.process.remote_actor import ChildEnded, RemoteActor
-from actors.kube.http.pod_api import HttpPodApi, package_version
+from actors.kube.http.pod_api import HttpPodApi
 from actors.metrics.counts import ProcessCounts
 from actors.runtime import Hung, Lost, at_rest, in_words, start_thread
 from actors.text import get_logger, log_with
+from actors.text.version import package_version
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import math
 import threading
 from collections.abc import Callable, Mapping
@@ -30,6 +29,7 @@ from actors.kube.http.workers import Workers, deliver
 from actors.kube.names import dns_label_problem
 from actors.runtime import Clock, SystemClock, TimerService, TimerThread, later
 from actors.text import get_logger
+from actors.text.version import package_version
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from actors.kube.auth.credentials import Access
     from actors.runtime import Deadline
 
-__all__ = ["HttpPodApi", "package_version"]
+__all__ = ["HttpPodApi"]
 
 logger = get_logger(__name__)
 
@@ -378,11 +378,3 @@ def _delete_options(options: DeleteOptions) -> Mapping[str, Any]:
         **({"gracePeriodSeconds": math.ceil(options.grace.total_seconds())} if options.grace is not None else {}),
         **({"preconditions": given} if given else {}),
     }
-
-
-def package_version() -> str:
-    """Return the installed version of this package."""
-    try:
-        return importlib.metadata.version("executor-pods")
-    except importlib.metadata.PackageNotFoundError:  # run from a checkout that is not installed
-        return "unknown"

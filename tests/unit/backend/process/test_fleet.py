@@ -13,11 +13,11 @@ from actors.backend.process import fleet
 from actors.backend.process.fleet import _AnnouncedPodApi, _Outbox, _portable
 from actors.backend.process.frames import FrameReader, Observed, Told, unpack
 from actors.errors import ActorCrashed, Conflict
-from actors.kube.http.pod_api import package_version
 from actors.messages.internal import ExecutorsObserved, Polled
 from actors.pods.id_map import IdMap
 from actors.pods.state import PodRunning
 from actors.testing import pod
+from actors.text.version import package_version
 from tests.unit.kube.scripted import SAFETY
 
 if TYPE_CHECKING:

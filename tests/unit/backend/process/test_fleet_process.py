@@ -22,7 +22,6 @@ from actors.backend.process import fleet_process
 from actors.backend.process.fleet_process import MOST_FAILED_STARTS
 from actors.backend.process.frames import Ended, Ping, pack
 from actors.errors import Unauthorized
-from actors.kube.http.pod_api import package_version
 from actors.messages.internal import (
     AllowWrites,
     ClaimsListed,
@@ -39,6 +38,7 @@ from actors.messages.internal import (
 )
 from actors.messages.internal.names import POLL, POOL, STORE, WATCH
 from actors.runtime import Hung, Lost
+from actors.text.version import package_version
 from tests.unit.kube.auth.test_exec_plugin import credential_json, plugin, runs
 from tests.unit.kube.http.test_pod_api import pod
 from tests.unit.kube.scripted import SAFETY, Peer, ScriptedServer
