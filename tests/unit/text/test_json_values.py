@@ -47,6 +47,7 @@ EXECUTOR_JSON = {
     "reason": "r",
     "loss": LOSS_JSON,
     "retiring": False,
+    "stuck": None,
 }
 SOURCE = SourceStatus(synced=True, since_full_sync=timedelta(milliseconds=1500), since_heard=None, error=None)
 SOURCE_JSON = {"synced": True, "since_full_sync": 1.5, "since_heard": None, "error": None}
