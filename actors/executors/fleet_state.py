@@ -96,10 +96,14 @@ class FleetState:
             state = self.states.get(executor_id)
             if state is not None and (held := _finalized(executor_id, state.pod)) is not None:
                 self.finalized[executor_id] = held
-            else:
+            elif self.finalized:
                 self.finalized.pop(executor_id, None)
         if self.changed is not None:
-            self.enter(self.ledger, *(each for each in changed if self.ledger.current(each) is not None))
+            entries = self.ledger.entries
+            for executor_id in changed:
+                entry = entries.get(executor_id)
+                if entry is not None and entry.removed_at is None:
+                    self.changed.setdefault(executor_id)
 
     def block(self, message: CreationBlocked, at: datetime) -> None:
         """Note that a profile's creation is blocked or unblocked, which the Allocator's next counts say too."""

@@ -115,7 +115,8 @@ class FleetView:
         self._count(executor, 1)
         self.alive[executor.id] = executor
         if executor.state is not ExecutorState.PENDING:
-            self.stuck.pop(executor.id, None)
+            if self.stuck:
+                self.stuck.pop(executor.id, None)
         elif executor.stuck is not None:
             self._note_stuck(executor, executor.stuck)
 
