@@ -61,7 +61,7 @@ def _rows(door: Door) -> Iterator[tuple[object, ...]]:
 
 def _wrong(door: Door) -> Iterator[str]:
     for name, profile in sorted(door.state.view.profiles.items()):
-        if profile.blocked is not None:
+        if profile.blocked is not None and not door.state.is_over:
             yield f"{name!r} is blocked: {one_line(profile.blocked, LONGEST_CAUSE)}"
     yield from _life(door)
 
