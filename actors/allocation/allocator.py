@@ -1,8 +1,8 @@
-"""The Allocator keeps each profile at its target: it requests missing executors and deletes excess ones.
+"""The actor: compares the target with the newest snapshot and the requested executors, round by round.
 
-It is level-triggered: each round compares the target with the newest snapshot and the requested executors. It never
-blocks: the RequestPool sends the POSTs, and their answers come back as messages. It neither creates nor deletes before
-it has a target, the ledger, and a full sync requested after its own start, nor while the snapshot is stale.
+It never blocks: the RequestPool sends the POSTs, and their answers come back as messages. It neither creates nor
+deletes before it has a target, the ledger, and a full sync requested after its own start, nor while the snapshot is
+stale.
 """
 
 from __future__ import annotations
@@ -19,31 +19,7 @@ from actors.allocation.round_log import RoundLog
 from actors.allocation.start_failures import StartFailures
 from actors.allocation.volumes import Volumes
 from actors.errors import AlreadyExists, Altered, ApiError, Conflict
-from actors.messages import ProfileStatus
-from actors.messages.internal import (
-    NOT_DESIRED,
-    AddSubscriber,
-    AllocatorStatus,
-    BatchDone,
-    BeginEpoch,
-    ClaimsListed,
-    CreationBlocked,
-    EpochBegun,
-    ExecutorDecommissioned,
-    ExecutorKilled,
-    ExecutorRegistered,
-    LedgerLoaded,
-    PodCreated,
-    PodCreateDelayed,
-    PodCreateFailed,
-    PodsObserved,
-    SetTotalExpectedExecutors,
-    SnapshotBatch,
-    StartFailureCount,
-    StartFailureRecord,
-    StartFailuresExceeded,
-    ToAllocator,
-)
+from actors.messages import ProfileStatus, internal
 from actors.pods.ids import believed
 from actors.pods.state import PodPending, PodRunning, PodTerminating, PodUnknown
 from actors.runtime import Actor, Address, Context, Moment, elapsed
@@ -119,7 +95,7 @@ class Allocator(Actor):
             pool=pool,
             backend=backend,
         )
-        self._latest: SnapshotBatch | None = None
+        self._latest: internal.SnapshotBatch | None = None
         self._has_acted = False
         self._lacks_some = True
         """The last round has left executors that were not requested."""
@@ -128,33 +104,33 @@ class Allocator(Actor):
         """Set when too many executors failed to start: creation stops until the driver sets a target."""
         self._forgiven = 0
         """See `StartFailureRecord`."""
-        self._reported = AllocatorStatus({})
+        self._reported = internal.AllocatorStatus({})
         self._log = RoundLog(self.clock)
 
-    def receive(self, message: ToAllocator) -> object:  # noqa: C901 - one line a message
+    def receive(self, message: internal.ToAllocator) -> object:  # noqa: C901 - one line a message
         """Handle one message."""
         match message:
-            case SnapshotBatch():
+            case internal.SnapshotBatch():
                 self._on_batch(message)
-            case SetTotalExpectedExecutors():
+            case internal.SetTotalExpectedExecutors():
                 self._retarget(message)
-            case ExecutorRegistered(executor_id):
+            case internal.ExecutorRegistered(executor_id):
                 self._on_registered(executor_id)
-            case ExecutorKilled(executor_id):
+            case internal.ExecutorKilled(executor_id):
                 self._tracker.killed.add(executor_id)
-            case ExecutorDecommissioned(executor_id):
+            case internal.ExecutorDecommissioned(executor_id):
                 self._tracker.decommissioned.add(executor_id)
-            case PodCreated():
+            case internal.PodCreated():
                 self._created(message)
-            case PodCreateFailed():
+            case internal.PodCreateFailed():
                 self._create_failed(message)
-            case PodCreateDelayed():
+            case internal.PodCreateDelayed():
                 self._create_delayed(message)
-            case LedgerLoaded():
+            case internal.LedgerLoaded():
                 self._load_ledger(message)
-            case EpochBegun():
+            case internal.EpochBegun():
                 self._epoch_begun(message)
-            case ClaimsListed(claims):
+            case internal.ClaimsListed(claims):
                 self._claims_listed(claims)
             case _:
                 assert_never(message)
@@ -162,7 +138,7 @@ class Allocator(Actor):
 
     # ── the start ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _load_ledger(self, known: LedgerLoaded) -> None:
+    def _load_ledger(self, known: internal.LedgerLoaded) -> None:
         """Load the ledger. Executors that were never observed count as requested until a full sync shows the truth."""
         self._creator.resume_from(known.next_id)
         self._creator.created = known.created
@@ -173,9 +149,9 @@ class Allocator(Actor):
             self._failed = CreationBlock("start_failures", known.starts.failed, since=known.starts.failed_since)
         for name, counts in known.starts.counts.items():
             self._profiles[name].starts = counts
-        self._pool.tell(BeginEpoch(self._epoch, self.myself, frozenset(self._tracker.requested)))
+        self._pool.tell(internal.BeginEpoch(self._epoch, self.myself, frozenset(self._tracker.requested)))
 
-    def _epoch_begun(self, begun: EpochBegun) -> None:
+    def _epoch_begun(self, begun: internal.EpochBegun) -> None:
         """Note which requests of earlier incarnations were answered, dropped or lost: none of them is open any more.
 
         If all requested executors are lost, a full sync requested since our start is recent enough, which the watch may
@@ -191,9 +167,9 @@ class Allocator(Actor):
                 requested.lose(executor_id)
             else:
                 requested.answered(executor_id, now, None)
-        self._store.tell(AddSubscriber(self.address, self._settings.batch_delay))
+        self._store.tell(internal.AddSubscriber(self.address, self._settings.batch_delay))
 
-    def _retarget(self, message: SetTotalExpectedExecutors) -> None:
+    def _retarget(self, message: internal.SetTotalExpectedExecutors) -> None:
         totals = message.totals
         if totals != self._totals:
             logger.info("target set: totals=%s", dict(totals))
@@ -231,7 +207,7 @@ class Allocator(Actor):
 
     # ── answers ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _created(self, answer: PodCreated) -> None:
+    def _created(self, answer: internal.PodCreated) -> None:
         executor_id, requested = answer.executor_id, self._tracker.requested.get(answer.executor_id)
         if answer.epoch != self._epoch:
             return
@@ -242,7 +218,7 @@ class Allocator(Actor):
             return
         self._tracker.requested.answered(executor_id, self.clock.monotonic(), answer.pod)
         if answer.withdrawn and self._has_excess(requested.profile):
-            self._deleter.abandon_and_delete((executor_id,), NOT_DESIRED)
+            self._deleter.abandon_and_delete((executor_id,), internal.NOT_DESIRED)
         profile = self._profiles[requested.profile]
         for other in self._profiles.sharing_quota_with(profile):
             other.hasten(self.clock.monotonic())
@@ -258,7 +234,7 @@ class Allocator(Actor):
         desired = self._totals.get(profile, 0) + self._tracker.being_ended(snapshot, profile)
         return self._tracker.expected(snapshot, profile) > desired
 
-    def _create_failed(self, answer: PodCreateFailed) -> None:
+    def _create_failed(self, answer: internal.PodCreateFailed) -> None:
         requested = self._tracker.requested.get(answer.executor_id)
         if answer.epoch != self._epoch:
             return
@@ -280,7 +256,7 @@ class Allocator(Actor):
         if follows:
             self._round()
 
-    def _create_delayed(self, delay: PodCreateDelayed) -> None:
+    def _create_delayed(self, delay: internal.PodCreateDelayed) -> None:
         """Note that the pool retries a create. An error of the server, not of one request, concerns all profiles."""
         requested = self._tracker.requested.get(delay.executor_id)
         if delay.epoch != self._epoch or requested is None:
@@ -300,21 +276,21 @@ class Allocator(Actor):
         if profile.report(fleet, lacks_some=lacks_some, now=self.clock.monotonic(), at=self.clock.now()):
             if profile.block is None:
                 logger.info("creation unblocked: profile=%s", profile.name)
-                self._backend.tell(CreationBlocked(profile.name, None))
+                self._backend.tell(internal.CreationBlocked(profile.name, None))
             else:
-                self._backend.tell(CreationBlocked(profile.name, profile.block.message, profile.block.cause))
+                self._backend.tell(internal.CreationBlocked(profile.name, profile.block.message, profile.block.cause))
 
     # ── rounds ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _on_batch(self, batch: SnapshotBatch) -> None:
+    def _on_batch(self, batch: internal.SnapshotBatch) -> None:
         self._note_observed(batch)
         self._creator.resume_from(max(map(believed, batch.appeared), default=0) + 1)
         self._follow(batch)
         self._latest = batch
         self._round()
-        self._store.tell(BatchDone(self.address, batch.seq))
+        self._store.tell(internal.BatchDone(self.address, batch.seq))
 
-    def _note_observed(self, batch: SnapshotBatch) -> None:
+    def _note_observed(self, batch: internal.SnapshotBatch) -> None:
         """Stop expecting observed executors, and tell the pool of them: the POSTs of some may not be answered."""
         observed = {ended.executor_id: ended.state.pod for ended in batch.ended}
         observed |= {i: state.pod for i in batch.appeared if (state := batch.snapshot.states.get(i)) is not None}
@@ -327,9 +303,9 @@ class Allocator(Actor):
             if removed.answered_at is None:
                 self._profiles[removed.profile].answered(None, now=self.clock.monotonic(), entropy=self.entropy)
         if seen:
-            self._pool.tell(PodsObserved(seen))
+            self._pool.tell(internal.PodsObserved(seen))
 
-    def _follow(self, batch: SnapshotBatch) -> None:
+    def _follow(self, batch: internal.SnapshotBatch) -> None:
         """Apply a batch to what is known of single executors and their claims."""
         now = self.clock.monotonic()
         tracker = self._tracker
@@ -368,7 +344,7 @@ class Allocator(Actor):
         )
         self._failed = CreationBlock("start_failures", cause, since=self.clock.now())
         logger.warning("fleet failed, creation stopped: cause=%s", cause)
-        self._backend.tell(StartFailuresExceeded(cause))
+        self._backend.tell(internal.StartFailuresExceeded(cause))
 
     def _never_seen(self, profile: Profile, executor_ids: Sequence[int]) -> None:
         if count := profile.add_never_seen(executor_ids, newest=self._creator.next_id - 1):
@@ -403,12 +379,12 @@ class Allocator(Actor):
         self._log.waits(self._tracker.requested)
         self._profiles.forget_strangers(missing)
 
-    def _is_synced(self, batch: SnapshotBatch) -> bool:
+    def _is_synced(self, batch: internal.SnapshotBatch) -> bool:
         """Whether the snapshot has every pod that was created before our start."""
         synced_at = batch.snapshot.full_sync_at
         return synced_at is not None and self._epoch_at is not None and synced_at >= self._epoch_at
 
-    def _is_stale(self, batch: SnapshotBatch) -> bool:
+    def _is_stale(self, batch: internal.SnapshotBatch) -> bool:
         """Whether no source has reported for so long that no decision may depend on the snapshot."""
         heard_at = batch.heard_at if batch.heard_at is not None else self._started_at
         age = elapsed(heard_at, self.clock.monotonic())
@@ -437,11 +413,13 @@ class Allocator(Actor):
         """Tell the Backend the counts when they change."""
         statuses = {name: self._status(self._profiles[name], snapshot) for name in sorted(missing)}
         counts = {
-            name: profile.starts for name, profile in self._profiles.items() if profile.starts != StartFailureCount()
+            name: profile.starts
+            for name, profile in self._profiles.items()
+            if profile.starts != internal.StartFailureCount()
         }
         failed, since = (self._failed.message, self._failed.since) if self._failed is not None else (None, None)
-        starts = StartFailureRecord(counts, failed, since, self._forgiven)
-        status = AllocatorStatus(statuses, starts, self._memory.record())
+        starts = internal.StartFailureRecord(counts, failed, since, self._forgiven)
+        status = internal.AllocatorStatus(statuses, starts, self._memory.record())
         if status != self._reported:
             self._reported = status
             self._log.counts(statuses, missing)

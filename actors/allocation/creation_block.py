@@ -10,22 +10,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from actors.errors import (
-    Altered,
-    Ambiguous,
-    ApiError,
-    BadRequest,
-    Conflict,
-    Forbidden,
-    Invalid,
-    NotFound,
-    QuotaExceeded,
-    TooLarge,
-    TooManyRequests,
-    Unauthorized,
-    Unavailable,
-    Untrusted,
-)
+from actors import errors
 from actors.kube.quantities import parse_quantity
 from actors.kube.retries import lacks_server
 
@@ -36,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["QUOTA", "CreationBlock"]
 
-QUOTA: Final = frozenset({QuotaExceeded.__name__, "quota_too_small"})
+QUOTA: Final = frozenset({errors.QuotaExceeded.__name__, "quota_too_small"})
 """The causes of blocks by a quota."""
 
 _ADMISSION: Final[tuple[tuple[str, str, re.Pattern[str]], ...]] = (
@@ -70,20 +55,20 @@ _ADMISSION: Final[tuple[tuple[str, str, re.Pattern[str]], ...]] = (
 _NUMBERS: Final = re.compile(r"exceeded quota: .*?, requested: (\S*), used: \S*, limited: (\S*)")
 """What a quota's refusal says of each of its resources that lacks room."""
 
-_MEANINGS: Final[tuple[tuple[type[ApiError], str], ...]] = (
-    (QuotaExceeded, "the namespace has no room"),
-    (Forbidden, "the API server does not allow it"),
-    (Unauthorized, "the API server does not accept our credential"),
-    (Invalid, "the manifest is invalid"),
-    (BadRequest, "the request is refused"),
-    (Altered, "the cluster makes other pods than are requested"),
-    (TooLarge, "the pod is larger than the API server takes"),
-    (TooManyRequests, "the API server throttles our requests"),
-    (Conflict, "the namespace's quota is being changed concurrently"),
-    (Untrusted, "a certificate is not trusted"),
-    (Ambiguous, "the API server does not answer, but pods may have been created"),
-    (Unavailable, "the API server is not available"),
-    (ApiError, "the API server refuses it"),
+_MEANINGS: Final[tuple[tuple[type[errors.ApiError], str], ...]] = (
+    (errors.QuotaExceeded, "the namespace has no room"),
+    (errors.Forbidden, "the API server does not allow it"),
+    (errors.Unauthorized, "the API server does not accept our credential"),
+    (errors.Invalid, "the manifest is invalid"),
+    (errors.BadRequest, "the request is refused"),
+    (errors.Altered, "the cluster makes other pods than are requested"),
+    (errors.TooLarge, "the pod is larger than the API server takes"),
+    (errors.TooManyRequests, "the API server throttles our requests"),
+    (errors.Conflict, "the namespace's quota is being changed concurrently"),
+    (errors.Untrusted, "a certificate is not trusted"),
+    (errors.Ambiguous, "the API server does not answer, but pods may have been created"),
+    (errors.Unavailable, "the API server is not available"),
+    (errors.ApiError, "the API server refuses it"),
 )
 """What an error means, by the first class that matches."""
 
@@ -101,7 +86,7 @@ class CreationBlock:
     since: datetime | None = field(default=None, compare=False)
 
     @classmethod
-    def of(cls, error: ApiError, retry_at: datetime | None = None) -> CreationBlock:
+    def of(cls, error: errors.ApiError, retry_at: datetime | None = None) -> CreationBlock:
         """Make the block of an error, after which the next try is sent at `retry_at`, if that is known.
 
         A namespace that is being deleted and one that is gone are the same block.
@@ -110,7 +95,7 @@ class CreationBlock:
         if name == "namespace":
             return cls(name, f"{meaning}: {error}")
         text, *_ = error.message.partition(", requested: ")
-        fields = ",".join(sorted({field for field, _ in error.causes})) if isinstance(error, Invalid) else ""
+        fields = ",".join(sorted({field for field, _ in error.causes})) if isinstance(error, errors.Invalid) else ""
         return cls(
             name,
             f"{meaning}: {error}{_next_try(error, retry_at)}",
@@ -122,18 +107,18 @@ class CreationBlock:
         return other is not None and (self.cause, self.identity) == (other.cause, other.identity)
 
 
-def _kind(error: ApiError) -> tuple[str, str]:
+def _kind(error: errors.ApiError) -> tuple[str, str]:
     """Return the cause of a block by this error, and what it means."""
-    if isinstance(error, NotFound):
+    if isinstance(error, errors.NotFound):
         return "namespace", "the namespace does not exist"
-    if isinstance(error, QuotaExceeded):
+    if isinstance(error, errors.QuotaExceeded):
         if _is_larger_than_quota(error.message):
             return "quota_too_small", "one executor requests more than the whole quota of the namespace"
-    elif isinstance(error, Forbidden | BadRequest | Invalid):
+    elif isinstance(error, errors.Forbidden | errors.BadRequest | errors.Invalid):
         for cause, meaning, words in _ADMISSION:
             if words.search(error.message):
                 return cause, meaning
-    elif isinstance(error, Unavailable) and error.status and not lacks_server(error):
+    elif isinstance(error, errors.Unavailable) and error.status and not lacks_server(error):
         return type(error).__name__, "the API server fails to create the pod"
     return type(error).__name__, next(meaning for kind, meaning in _MEANINGS if isinstance(error, kind))
 
@@ -153,7 +138,7 @@ def _amounts(text: str) -> Iterator[tuple[str, Decimal]]:
             yield name, amount
 
 
-def _next_try(error: ApiError, retry_at: datetime | None) -> str:
+def _next_try(error: errors.ApiError, retry_at: datetime | None) -> str:
     """Say until when creation waits, and on whose word."""
     if retry_at is None:
         return ""

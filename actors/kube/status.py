@@ -10,21 +10,7 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any, Final
 
-from actors.errors import (
-    AlreadyExists,
-    ApiError,
-    BadRequest,
-    Conflict,
-    Forbidden,
-    Gone,
-    Invalid,
-    NotFound,
-    QuotaExceeded,
-    TooLarge,
-    TooManyRequests,
-    Unauthorized,
-    Unavailable,
-)
+from actors import errors
 
 __all__ = ["error_from_status", "wait_of"]
 
@@ -42,23 +28,23 @@ same failed precondition."""
 LONGEST_WAIT: Final = timedelta(days=365)
 """Far below what a `timedelta` and a timer can hold."""
 
-_BY_CODE: Final[Mapping[int, type[ApiError]]] = {
-    400: BadRequest,
-    401: Unauthorized,
-    403: Forbidden,
-    404: NotFound,
-    408: Unavailable,  # from a proxy: the request was too slow, and not carried out
-    409: Conflict,
-    410: Gone,
-    413: TooLarge,
-    422: Invalid,
-    429: TooManyRequests,
+_BY_CODE: Final[Mapping[int, type[errors.ApiError]]] = {
+    400: errors.BadRequest,
+    401: errors.Unauthorized,
+    403: errors.Forbidden,
+    404: errors.NotFound,
+    408: errors.Unavailable,  # from a proxy: the request was too slow, and not carried out
+    409: errors.Conflict,
+    410: errors.Gone,
+    413: errors.TooLarge,
+    422: errors.Invalid,
+    429: errors.TooManyRequests,
 }
 
 
 def error_from_status(
     status: Mapping[str, Any], code: int, retry_after: timedelta | None, redacted: Callable[[str], str] = str
-) -> ApiError:
+) -> errors.ApiError:
     """Return the error of a failed call.
 
     Args:
@@ -81,20 +67,20 @@ def error_from_status(
     )
 
 
-def _class_of(code: int, reason: str, message: str, causes: tuple[tuple[str, str], ...]) -> type[ApiError]:
+def _class_of(code: int, reason: str, message: str, causes: tuple[tuple[str, str], ...]) -> type[errors.ApiError]:
     if reason == "AlreadyExists":
-        return AlreadyExists
+        return errors.AlreadyExists
     if reason == "Expired":
-        return Gone
+        return errors.Gone
     if code == 403 and _QUOTA_WORDS in message:
-        return QuotaExceeded
+        return errors.QuotaExceeded
     if code == 422 and {field for field, _ in causes} == {_UID_FIELD}:
-        return Conflict
+        return errors.Conflict
     if code == 500 and any(words in message for words in _TOO_LARGE):
-        return TooLarge
+        return errors.TooLarge
     if code >= 500:
-        return Unavailable
-    return _BY_CODE.get(code, ApiError)
+        return errors.Unavailable
+    return _BY_CODE.get(code, errors.ApiError)
 
 
 def _causes(details: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:

@@ -1,7 +1,6 @@
-"""LifecycleManager: reports the state and the end of each executor to the Backend.
+"""The actor: looks at what changed and ended in a batch, and on a full sync also at executors without a pod.
 
-It looks at what changed and ended in a batch, and on a full sync also at executors without a pod. The end of each pod
-UID is reported once. It never creates pods, and never decides how many executors there should be.
+The end of each pod UID is reported once.
 """
 
 from __future__ import annotations
@@ -19,32 +18,7 @@ from actors.lifecycle.connections import Connections, judged
 from actors.lifecycle.driver_intents import DECOMMISSIONED, DriverIntents
 from actors.lifecycle.pending_pods import PendingPods
 from actors.lifecycle.reported_ends import ReportedEnds
-from actors.messages.internal import (
-    AddSubscriber,
-    BatchDone,
-    ConfirmPod,
-    ConnectionLost,
-    DrainEnded,
-    EndedForgotten,
-    ExecutorDecommissioned,
-    ExecutorKilled,
-    ExecutorRegistered,
-    ExecutorsAbandoned,
-    ExecutorSeen,
-    ExecutorsObserved,
-    ExecutorsScaledDown,
-    ForgetEnded,
-    LedgerEntry,
-    LedgerLoaded,
-    PodConfirmed,
-    RemoveExecutor,
-    SnapshotBatch,
-    StuckObserved,
-    TakenOver,
-    TakeOver,
-    ToLifecycleManager,
-    WithdrawRequests,
-)
+from actors.messages import internal
 from actors.pods.loss import LossReason, disconnected, explain, missing
 from actors.pods.pod import INACTIVE_LABEL, Pod
 from actors.pods.state import PodRules, PodRunning, PodState, PodSucceeded, PodTerminating, PodUnknown
@@ -137,53 +111,53 @@ class LifecycleManager(Actor):
         self._confirming: dict[str, Ended] = {}
         """By UID: pods that left the snapshot without a deletion, until a GET shows whether they still exist."""
 
-    def receive(self, message: ToLifecycleManager) -> object:  # noqa: C901, PLR0912 - one case a message
+    def receive(self, message: internal.ToLifecycleManager) -> object:  # noqa: C901, PLR0912 - one case a message
         """Handle one message."""
         match message:
-            case LedgerLoaded(ledger, observed=observed):
+            case internal.LedgerLoaded(ledger, observed=observed):
                 self._load_ledger(ledger.values(), observed)
             case (
-                ExecutorRegistered(executor_id)
-                | ExecutorKilled(executor_id)
-                | ExecutorDecommissioned(executor_id)
-                | ConnectionLost(executor_id)
-                | DrainEnded(executor_id)
+                internal.ExecutorRegistered(executor_id)
+                | internal.ExecutorKilled(executor_id)
+                | internal.ExecutorDecommissioned(executor_id)
+                | internal.ConnectionLost(executor_id)
+                | internal.DrainEnded(executor_id)
             ) if self._reported.has_ended(executor_id):
                 pass  # the Backend sent it before it received our report
-            case ExecutorRegistered(executor_id, at):
+            case internal.ExecutorRegistered(executor_id, at):
                 self._executors.setdefault(executor_id, _Executor(since=at)).registered_at = at
                 self._connections.connect(executor_id, at)
-            case ExecutorKilled(executor_id):
+            case internal.ExecutorKilled(executor_id):
                 self._intents.kill(message)
                 self._label(executor_id, self.clock.monotonic())
-            case ExecutorDecommissioned(executor_id):
+            case internal.ExecutorDecommissioned(executor_id):
                 self._intents.decommission(executor_id)
                 self._label(executor_id, self.clock.monotonic())
-            case ConnectionLost(executor_id, at, suspected):
+            case internal.ConnectionLost(executor_id, at, suspected):
                 logger.debug("executor disconnected: executor=%d suspected=%s", executor_id, suspected)
                 self._connections.lose(executor_id, at, suspected)
-            case DrainEnded(executor_id):
+            case internal.DrainEnded(executor_id):
                 self._drained(executor_id)
-            case ExecutorsScaledDown(pods):
+            case internal.ExecutorsScaledDown(pods):
                 self._intents.scale_down(pods.values())
-            case ExecutorsAbandoned(executor_ids):
+            case internal.ExecutorsAbandoned(executor_ids):
                 self._abandon(executor_ids)
-            case TakeOver(serial):
+            case internal.TakeOver(serial):
                 self._taking_over = serial
                 self._take_over()
-            case ForgetEnded(executor_ids):
+            case internal.ForgetEnded(executor_ids):
                 self._forget_ended(executor_ids)
-            case PodConfirmed():
+            case internal.PodConfirmed():
                 self._confirmed(message)
-            case SnapshotBatch():
+            case internal.SnapshotBatch():
                 self._round(message)
             case _:
                 assert_never(message)
         return None
 
-    def _load_ledger(self, entries: Iterable[LedgerEntry], observed: Mapping[int, PodState]) -> None:
+    def _load_ledger(self, entries: Iterable[internal.LedgerEntry], observed: Mapping[int, PodState]) -> None:
         """Restore our state from the ledger, then subscribe: the first batch has every pod."""
-        live: list[LedgerEntry] = []
+        live: list[internal.LedgerEntry] = []
         for entry in entries:
             if entry.abandoned:
                 self._abandoned[entry.executor_id] = True
@@ -201,7 +175,9 @@ class LifecycleManager(Actor):
                 self._executors[entry.executor_id] = _Executor(
                     since, entry.uid, None, entry.pod_in(observed), entry.registered_at
                 )
-        self._store.tell(AddSubscriber(self.address, self._settings.event_processing_interval, follows_starts=True))
+        self._store.tell(
+            internal.AddSubscriber(self.address, self._settings.event_processing_interval, follows_starts=True)
+        )
 
     def _abandon(self, executor_ids: Iterable[int]) -> None:
         for executor_id in executor_ids:
@@ -222,7 +198,7 @@ class LifecycleManager(Actor):
     def _forget_ended(self, executor_ids: frozenset[int]) -> None:
         if self._snapshot is not None:
             states = self._snapshot.states
-            self._backend.tell(EndedForgotten(frozenset(i for i in executor_ids if i not in states)))
+            self._backend.tell(internal.EndedForgotten(frozenset(i for i in executor_ids if i not in states)))
 
     def _label(self, executor_id: int, now: Moment) -> None:
         """Label the pod of a killed or decommissioned executor."""
@@ -234,7 +210,7 @@ class LifecycleManager(Actor):
 
     # ── a round ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _round(self, batch: SnapshotBatch) -> None:
+    def _round(self, batch: internal.SnapshotBatch) -> None:
         self._urgent_since = batch.urgent_since
         for ended in batch.ended:
             self._ended(ended)
@@ -261,14 +237,14 @@ class LifecycleManager(Actor):
         self._clean_up(batch.snapshot)
         self._report_lost_nodes(now)
         self._log_held_pods()
-        self._store.tell(BatchDone(self.address, batch.seq))
+        self._store.tell(internal.BatchDone(self.address, batch.seq))
 
-    def _tell_states(self, batch: SnapshotBatch) -> None:
+    def _tell_states(self, batch: internal.SnapshotBatch) -> None:
         """Tell the Backend of new states. That there are none it knows better than we do before the first list."""
         is_synced = batch.snapshot.full_sync_at is not None
         if self._states is not self._told_states and (self._states or is_synced):
             changed = batch.changed.union(ended.executor_id for ended in batch.ended)
-            self._backend.tell(ExecutorsObserved(self._states, None if self._told_states is None else changed))
+            self._backend.tell(internal.ExecutorsObserved(self._states, None if self._told_states is None else changed))
             self._told_states = self._states
 
     def _observe(self, executor_id: int, state: PodState, now: Moment) -> None:
@@ -297,7 +273,7 @@ class LifecycleManager(Actor):
         """Request adoptions and report `TakenOver` after the first full sync: the Backend waits for it."""
         if self._snapshot is not None and self._taking_over is not None:
             self._repeat_patches(self._snapshot)
-            self._backend.tell(TakenOver(self._taking_over))
+            self._backend.tell(internal.TakenOver(self._taking_over))
             self._taking_over = None
 
     def _observe_alive(self, executor_id: int, state: PodState, now: Moment) -> None:
@@ -320,7 +296,7 @@ class LifecycleManager(Actor):
             logger.debug(
                 "executor seen: executor=%d pod=%s state=%s", executor_id, state.pod.name, type(state).__name__
             )
-            self._backend.tell(ExecutorSeen(executor_id, state.pod.uid, state))
+            self._backend.tell(internal.ExecutorSeen(executor_id, state.pod.uid, state))
         self._intents.observe_alive(executor_id, state.pod)
         self._label(executor_id, now)
         if isinstance(state, PodRunning):
@@ -330,12 +306,12 @@ class LifecycleManager(Actor):
 
     def _stuck(self, executor_id: int, pod: Pod, stuck: Stuck) -> None:
         logger.info("executor stuck: executor=%d reason=%s message=%s", executor_id, stuck.reason, stuck.message)
-        self._backend.tell(StuckObserved(executor_id, pod.uid, stuck, pod))
+        self._backend.tell(internal.StuckObserved(executor_id, pod.uid, stuck, pod))
 
     def _withdraw(self, pods: Iterable[Pod]) -> None:
         """Have no more sent to pods that left the snapshot: they may live on outside the fleet."""
         if left := {pod.name: pod.uid for pod in pods}:
-            self._pool.tell(WithdrawRequests(left))
+            self._pool.tell(internal.WithdrawRequests(left))
 
     def _ended(self, ended: Ended) -> None:
         """Handle a pod that left the snapshot."""
@@ -346,11 +322,11 @@ class LifecycleManager(Actor):
             self._reported.remember(ended.uid, visible=False)
         elif not ended.confirmed:
             self._confirming[ended.uid] = ended
-            self._pool.tell(ConfirmPod(ended.executor_id, ended.state.pod.name, ended.uid, self.myself))
+            self._pool.tell(internal.ConfirmPod(ended.executor_id, ended.state.pod.name, ended.uid, self.myself))
         else:
             self._report_end(ended.executor_id, ended.state)
 
-    def _confirmed(self, answer: PodConfirmed) -> None:
+    def _confirmed(self, answer: internal.PodConfirmed) -> None:
         ended = self._confirming.pop(answer.uid, None)
         if ended is not None:
             pod = answer.pod
@@ -404,7 +380,7 @@ class LifecycleManager(Actor):
         if uid is not None:
             self._intents.forget_pod(uid)
         self._reported.add(executor_id, uid, visible=visible)
-        self._backend.tell(RemoveExecutor(executor_id, uid, reason, self._urgent_since, pod))
+        self._backend.tell(internal.RemoveExecutor(executor_id, uid, reason, self._urgent_since, pod))
 
     # ── at the end of a round ────────────────────────────────────────────────────────────────────────────────
 

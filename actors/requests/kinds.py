@@ -14,7 +14,7 @@ from msgspec import structs
 from actors import kube
 from actors.errors import ApiError, Conflict, Gone, NotFound, TooManyRequests, Unavailable
 from actors.kube.api import CLAIMS
-from actors.messages.internal import ClaimDeleted, ClaimsListed, PodConfirmed, PodsDeleted
+from actors.messages import internal
 from actors.pods.pod import (
     APP_ID_LABEL,
     EXECUTOR_ID_LABEL,
@@ -31,15 +31,6 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from actors.kube.api import Operation
-    from actors.messages.internal import (
-        AdoptPod,
-        ConfirmPod,
-        DeleteClaim,
-        DeletePod,
-        DeletePods,
-        LabelPod,
-        ListClaims,
-    )
     from actors.runtime import Address, Moment
 
 __all__ = [
@@ -178,7 +169,7 @@ class Request:
 class PodDelete(Request):
     """DELETE one pod. "Not found" and a failed precondition are as good as success: the next snapshot decides."""
 
-    def __init__(self, message: DeletePod, call: kube.Get | None = None) -> None:
+    def __init__(self, message: internal.DeletePod, call: kube.Get | None = None) -> None:
         """`call` is what to send before the DELETE."""
         self.reply_to: list[Address] = [] if message.reply_to is None else [message.reply_to]
         super().__init__(
@@ -201,13 +192,13 @@ class PodDelete(Request):
         """Report the answer to those that wait for it."""
         error = answer if isinstance(answer, ApiError) and not isinstance(answer, NotFound | Conflict) else None
         for address in self.reply_to:
-            address.tell(PodsDeleted({} if self.uid is None else {self.name: self.uid}, error))
+            address.tell(internal.PodsDeleted({} if self.uid is None else {self.name: self.uid}, error))
 
 
 class FindAndDelete(PodDelete):
     """GET a pod that was requested and never observed, and DELETE it by its UID if it is the executor's."""
 
-    def __init__(self, message: DeletePod, app_id: str) -> None:
+    def __init__(self, message: internal.DeletePod, app_id: str) -> None:
         self._options = message.options
         self._app_id = app_id
         super().__init__(message, kube.Get(message.name))
@@ -224,14 +215,14 @@ class FindAndDelete(PodDelete):
         return Retry()
 
 
-def label(message: LabelPod) -> Request:
+def label(message: internal.LabelPod) -> Request:
     """PATCH labels and annotations of one pod, with its UID as precondition."""
     changes = {"labels": dict(message.labels), "annotations": dict(message.annotations)}
     key = [frozenset(change.items()) for change in changes.values()]
     return _patch("label", message, {name: change for name, change in changes.items() if change}, key)
 
 
-def adopt(message: AdoptPod) -> Request:
+def adopt(message: internal.AdoptPod) -> Request:
     """PATCH the owners of one pod, with its UID as precondition.
 
     The patch replaces the whole list: the API refuses two owners that are controllers, and the old one is gone. A pod
@@ -243,7 +234,9 @@ def adopt(message: AdoptPod) -> Request:
     return request
 
 
-def _patch(kind: str, message: LabelPod | AdoptPod, changes: dict[str, Any], key: Sequence[object]) -> Request:
+def _patch(
+    kind: str, message: internal.LabelPod | internal.AdoptPod, changes: dict[str, Any], key: Sequence[object]
+) -> Request:
     name, uid = message.name, message.uid
     call = kube.Patch(name, {"metadata": {"uid": uid, **changes}})
     return Request(kind, name, (kind, name, uid, *key), call, uid, message.observed_at, repeated=True)
@@ -252,7 +245,7 @@ def _patch(kind: str, message: LabelPod | AdoptPod, changes: dict[str, Any], key
 class BulkDelete(Request):
     """DELETE the pods of some executors by label, as they were listed."""
 
-    def __init__(self, message: DeletePods, app_id: str) -> None:
+    def __init__(self, message: internal.DeletePods, app_id: str) -> None:
         self._message = message
         ids = sorted(message.executor_ids)
         everyone = fleet_selector(app_id, active_only=not message.include_inactive)
@@ -268,39 +261,39 @@ class BulkDelete(Request):
     def report(self, answer: object) -> None:
         """Report the answer."""
         error = answer if isinstance(answer, ApiError) else None
-        self._message.reply_to.tell(PodsDeleted(self._message.pods, error))
+        self._message.reply_to.tell(internal.PodsDeleted(self._message.pods, error))
 
 
 class ClaimList(Request):
     """LIST the fleet's PersistentVolumeClaims."""
 
-    def __init__(self, message: ListClaims, app_id: str) -> None:
+    def __init__(self, message: internal.ListClaims, app_id: str) -> None:
         self._reply_to = message.reply_to
         selector = f"{APP_ID_LABEL}={app_id},{ROLE_LABEL}={ROLE_EXECUTOR}"
         super().__init__("list claims", selector, message, kube.ListObjects(CLAIMS, selector))
 
     def report(self, answer: object) -> None:
         """Report the claims, or the error."""
-        self._reply_to.tell(ClaimsListed(answer if isinstance(answer, ApiError) else tuple(answer)))  # type: ignore[arg-type]  # a LIST's answer
+        self._reply_to.tell(internal.ClaimsListed(answer if isinstance(answer, ApiError) else tuple(answer)))  # type: ignore[arg-type]  # a LIST's answer
 
 
 class ClaimDelete(Request):
     """DELETE one PersistentVolumeClaim, with its UID as precondition."""
 
-    def __init__(self, message: DeleteClaim) -> None:
+    def __init__(self, message: internal.DeleteClaim) -> None:
         self._reply_to = message.reply_to
         call = kube.DeleteObject(CLAIMS, message.name, message.uid)
         super().__init__("delete claim", message.name, message, call, message.uid)
 
     def report(self, answer: object) -> None:  # noqa: ARG002 - an error was logged
         """Report that the request has ended."""
-        self._reply_to.tell(ClaimDeleted(self.name))
+        self._reply_to.tell(internal.ClaimDeleted(self.name))
 
 
 class Confirm(Request):
     """GET one pod, to learn whether it is gone or was relabelled. Tried a few times only."""
 
-    def __init__(self, message: ConfirmPod) -> None:
+    def __init__(self, message: internal.ConfirmPod) -> None:
         self._message = message
         call = kube.Get(message.name)
         super().__init__("confirm", message.name, message, call, max_tries=CONFIRM_TRIES)
@@ -309,4 +302,4 @@ class Confirm(Request):
         """Report the pod if it still has the same UID; None if it is gone or cannot be read."""
         message = self._message
         pod = answer if isinstance(answer, Pod) and answer.uid == message.uid else None
-        message.reply_to.tell(PodConfirmed(message.executor_id, message.uid, pod))
+        message.reply_to.tell(internal.PodConfirmed(message.executor_id, message.uid, pod))

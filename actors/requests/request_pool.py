@@ -1,9 +1,8 @@
-"""RequestPool: the only actor that writes to the API.
+"""The actor: takes requests, and answers each once, with what the `Dispatcher` makes of it.
 
-Other actors tell it which pods to create or delete, and receive one final, classified answer. The `Dispatcher` sends,
-paces and retries. A create is repeated under the same name until its answer is definitive: a lost answer must never
-become a second pod, or an unknown one. The pool outlives the Allocator, whose restarts it survives through
-epochs. Requests that end with the pool itself are reported as lost by its next incarnation.
+A create is repeated under the same name until its answer is definitive: a lost answer must never become a second pod,
+or an unknown one. The pool outlives the Allocator, whose restarts it survives through epochs. Requests that end with
+the pool itself are reported as lost by its next incarnation.
 """
 
 from __future__ import annotations
@@ -17,28 +16,7 @@ from actors import kube
 from actors.errors import ApiError, Cancelled
 from actors.kube.api import DeleteOptions
 from actors.kube.retries import MAX_RETRY_AFTER
-from actors.messages.internal import (
-    NOT_DESIRED,
-    AdoptPod,
-    AllowWrites,
-    BeginEpoch,
-    ConfirmPod,
-    CreatePod,
-    DeleteClaim,
-    DeletePod,
-    DeletePods,
-    Drain,
-    LabelPod,
-    ListClaims,
-    PodCreated,
-    PodCreateFailed,
-    PodsObserved,
-    SuspendWrites,
-    ToRequestPool,
-    UnseenPod,
-    WithdrawPods,
-    WithdrawRequests,
-)
+from actors.messages import internal
 from actors.metrics.counts import PoolCounts
 from actors.pods.ids import id_in_name
 from actors.requests.create import Create
@@ -91,49 +69,49 @@ class RequestPool(Actor):
         """By executor id: creates without a final answer."""
         self._epoch = 0
         self._epochs = Epochs()
-        self._unseen: dict[str, UnseenPod] = {}
+        self._unseen: dict[str, internal.UnseenPod] = {}
         """See `Drained`; oldest first, without those whose deletion the API has accepted."""
         self._draining = False
         self._suspended: str | None = None
         """Why writes are suspended; None while they are allowed."""
         self.at_end(self._dispatcher.close)
 
-    def receive(self, message: ToRequestPool | DispatcherEvent) -> object:  # noqa: C901, PLR0912 - one line a message
+    def receive(self, message: internal.ToRequestPool | DispatcherEvent) -> object:  # noqa: C901, PLR0912 - one line a message
         """Handle one message, report what has ended, and send what may be sent."""
         match message:
-            case CreatePod():
+            case internal.CreatePod():
                 self._create(message)
-            case DeletePod():
+            case internal.DeletePod():
                 self._delete_pod(message)
-            case DeletePods():
+            case internal.DeletePods():
                 self._dispatcher.withdraw(message.pods)
                 self._dispatcher.submit(BulkDelete(message, self._app_id))
-            case LabelPod():
+            case internal.LabelPod():
                 self._dispatcher.submit(label(message))
-            case AdoptPod():
+            case internal.AdoptPod():
                 self._dispatcher.submit(adopt(message))
-            case ListClaims():
+            case internal.ListClaims():
                 self._dispatcher.submit(ClaimList(message, self._app_id))
-            case DeleteClaim():
+            case internal.DeleteClaim():
                 self._dispatcher.submit(ClaimDelete(message))
-            case ConfirmPod():
+            case internal.ConfirmPod():
                 self._dispatcher.submit(Confirm(message))
-            case SuspendWrites(why):
+            case internal.SuspendWrites(why):
                 self._suspended = why
                 self._cancel(self._creates.values(), why)
                 self._dispatcher.suspend()
-            case AllowWrites(until):
+            case internal.AllowWrites(until):
                 self._suspended = None
                 self._dispatcher.allow(until)
-            case WithdrawPods(executor_ids):
+            case internal.WithdrawPods(executor_ids):
                 self._withdraw(executor_ids)
-            case WithdrawRequests(pods):
+            case internal.WithdrawRequests(pods):
                 self._dispatcher.withdraw(pods)
-            case PodsObserved(pods):
+            case internal.PodsObserved(pods):
                 self._observed(pods)
-            case BeginEpoch():
+            case internal.BeginEpoch():
                 self._begin_epoch(message)
-            case Drain(reply_to):
+            case internal.Drain(reply_to):
                 self._drain(reply_to)
             case _ if isinstance(message, DispatcherEvent):
                 self._dispatcher.handle(message)
@@ -143,7 +121,7 @@ class RequestPool(Actor):
         self._dispatcher.send()
         return None
 
-    def _create(self, message: CreatePod) -> None:
+    def _create(self, message: internal.CreatePod) -> None:
         if message.epoch < self._epoch or message.executor_id in self._creates:
             return
         self._epochs.requested(message)
@@ -155,7 +133,7 @@ class RequestPool(Actor):
             create.outcome = Cancelled(why)
             self._created(create)
 
-    def _delete_pod(self, message: DeletePod) -> None:
+    def _delete_pod(self, message: internal.DeletePod) -> None:
         """Delete one pod by its UID. If that is unknown, end its create, or look the pod up."""
         if message.options.uid is not None:
             self._dispatcher.submit(PodDelete(message))
@@ -174,7 +152,7 @@ class RequestPool(Actor):
         waiting = [create for create in creates if not self._dispatcher.is_in_flight(create)]
         for create in waiting:
             create.withdrawn = True
-        self._cancel(waiting, NOT_DESIRED)
+        self._cancel(waiting, internal.NOT_DESIRED)
 
     def _observed(self, pods: Mapping[int, Pod]) -> None:
         """End the creates of observed pods: a further POST could make a second one, as the first may have ended."""
@@ -184,7 +162,7 @@ class RequestPool(Actor):
                 create.observed = pod
                 self._dispatcher.reconsider(create)
 
-    def _begin_epoch(self, message: BeginEpoch) -> None:
+    def _begin_epoch(self, message: internal.BeginEpoch) -> None:
         self._epoch = message.epoch
         self._epochs.begin(message)
         earlier = (create for create in self._creates.values() if create.message.epoch < message.epoch)
@@ -227,7 +205,7 @@ class RequestPool(Actor):
             self._epochs.no_pod(message)
             if self._suspended is not None:
                 self._epochs.refused(message.executor_id)
-            message.reply_to.tell(PodCreateFailed(message.executor_id, message.epoch, outcome))
+            message.reply_to.tell(internal.PodCreateFailed(message.executor_id, message.epoch, outcome))
             if create.altered is not None:
                 self._note_unseen(create, create.altered)
                 self._delete(create.altered, DeleteOptions())
@@ -235,7 +213,7 @@ class RequestPool(Actor):
         if create.observed is None:
             self._note_unseen(create, outcome)
         logger.debug("executor created: executor=%d pod=%s", message.executor_id, outcome.name)
-        message.reply_to.tell(PodCreated(message.executor_id, message.epoch, outcome, create.withdrawn))
+        message.reply_to.tell(internal.PodCreated(message.executor_id, message.epoch, outcome, create.withdrawn))
         made_again = create.observed is not None and create.observed.uid != outcome.uid
         if create.delete_when_made is not None or made_again:
             self._delete(outcome, create.delete_when_made or DeleteOptions())
@@ -243,7 +221,7 @@ class RequestPool(Actor):
     def _note_unseen(self, create: Create, pod: Pod) -> None:
         if len(self._unseen) >= MAX_UNSEEN:
             del self._unseen[next(iter(self._unseen))]
-        self._unseen[pod.name] = UnseenPod(create.message.executor_id, pod.uid)
+        self._unseen[pod.name] = internal.UnseenPod(create.message.executor_id, pod.uid)
 
     def _delete(self, pod: Pod, options: DeleteOptions) -> None:
-        self._dispatcher.submit(PodDelete(DeletePod(pod.name, structs.replace(options, uid=pod.uid))))
+        self._dispatcher.submit(PodDelete(internal.DeletePod(pod.name, structs.replace(options, uid=pod.uid))))
