@@ -42,14 +42,17 @@ class Told:
     """Whether the application caused it."""
     says: tuple[str, ...] = ()
     """What the message contains besides the executor and its pod."""
+    unseen: bool = False
+    """The exit code may be none, too: a kubelet that evicts may write the status that the pod had before it ran."""
 
     def problems(self, reason: LossReason) -> list[str]:
         """What is otherwise in a reason."""
+        code = reason.exit_code if self.unseen and reason.exit_code < 0 else self.code
         found = [
             f"{name} is {was}, not {wanted}"
             for name, was, wanted in (
                 ("kind", reason.kind, self.kind),
-                ("exit code", reason.exit_code, self.code),
+                ("exit code", reason.exit_code, code),
                 ("caused by the application", reason.caused_by_app, self.app),
             )
             if was != wanted

@@ -70,7 +70,7 @@ def lost(*says: str) -> Told:
 
 
 def exceeded(*says: str) -> Told:
-    return Told("STORAGE_EXCEEDED", KILLED, app=True, says=says)
+    return Told("STORAGE_EXCEEDED", KILLED, app=True, says=says, unseen=True)
 
 
 NO_PROBES: Final = "a process has no probes"

@@ -39,7 +39,7 @@ def _row(life: Life) -> str:
 
 
 def _told(told: Told) -> tuple[str, ...]:
-    code = "none" if told.code < 0 else str(told.code)
+    code = "none" if told.code < 0 else f"{told.code} or none" if told.unseen else str(told.code)
     return f"`{told.kind}`", code, "yes" if told.app else "no", ", ".join(f"`{fact}`" for fact in told.says)
 
 
