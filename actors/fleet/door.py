@@ -28,7 +28,7 @@ from actors.fleet.output.logs import SharedLogApi
 from actors.fleet.owner import CatchUp, FleetOwner, LeaveFleet
 from actors.fleet.sigterm import Sigterm
 from actors.fleet.stream import Event, EventBuffer
-from actors.fleet.waiting import Pause, Waitable, run
+from actors.fleet.waiting import SHORTEST, Pause, Waitable, next_of, run
 from actors.manifests.executor_pod import check_template
 from actors.messages import (
     BackendFailed,
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 
     from actors.fleet.callbacks import Calls
     from actors.fleet.output.logs import LogApi
-    from actors.fleet.waiting import Steps
+    from actors.fleet.waiting import Buffer, Steps
     from actors.kube.api import PodApi
     from actors.messages import Executor, FromDriver, ProfileStatus, Question, Suspected, Victims
     from actors.metrics.counts import Metrics, Traces
@@ -87,9 +87,6 @@ ANSWER_LIMIT: Final = timedelta(seconds=60)
 
 MARGIN: Final = timedelta(seconds=10)
 """What starting and stopping may take beyond the fleet's own limits: loading packages, closing connections."""
-
-SHORTEST: Final = timedelta(microseconds=1)
-"""The shortest wait: a time that rounds to nothing must pass too."""
 
 
 @final
@@ -406,14 +403,8 @@ class Door:
         """Return the next event; None at the end, or after `limit`."""
         self.check()
         self._check_waiting()
-        now = self.system.clock.monotonic
-        end = None if limit is None else later(now(), limit)
-        while True:
-            has_ended = buffer.has_ended  # before `take`: the last event is added before the end is noted
-            event = buffer.take()
-            if event is not None or has_ended or (end is not None and now() >= end):
-                break
-            yield Pause(buffer.has_news, buffer, None if end is None else max(elapsed(now(), end), SHORTEST))
+        events: Buffer[Event] = buffer
+        event, _ = yield from next_of(buffer, events, limit, self.system.clock)
         if isinstance(event, BackendFailed):
             self._failure_is_known = True
         return event

@@ -13,18 +13,24 @@ import contextlib
 import inspect
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
+from datetime import timedelta
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, TypeVar, final
 
+from actors.runtime import elapsed, later
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from datetime import timedelta
 
-    from actors.runtime import ActorSystem, Moment
+    from actors.runtime import ActorSystem, Clock, Moment
 
-__all__ = ["Pause", "Steps", "Waitable", "Waiter", "end_of", "run", "seconds_left"]
+__all__ = ["SHORTEST", "Buffer", "Pause", "Steps", "Waitable", "Waiter", "end_of", "next_of", "run", "seconds_left"]
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+SHORTEST: Final = timedelta(microseconds=1)
+"""The shortest wait: a time that rounds to nothing must pass too."""
 
 LONGEST_SLEEP: Final = 0.5
 """Seconds. Ctrl-C is only noticed between two sleeps if it comes just before one, or is delivered to another thread."""
@@ -78,6 +84,33 @@ class Pause:
 
 
 Steps: TypeAlias = Generator[Pause, bool, T]
+
+
+class Buffer(Protocol[T_co]):
+    """What one reader takes from: a `Waitable` that changes with each addition, and at the end."""
+
+    has_ended: bool
+
+    def has_news(self) -> bool:
+        """Whether `take` returns something, or nothing will ever come."""
+
+    def take(self) -> T_co | None:
+        """Return the oldest that waits, None if nothing does."""
+
+
+def next_of(source: Waitable, buffer: Buffer[T], limit: timedelta | None, clock: Clock) -> Steps[tuple[T | None, bool]]:
+    """Return what comes next in a buffer, which is `source`; None at the end, or after `limit`.
+
+    The second value is whether the buffer had ended before it was looked at.
+    """
+    now = clock.monotonic
+    end = None if limit is None else later(now(), limit)
+    while True:
+        has_ended = buffer.has_ended  # before `take`: the last one is added before the end is noted
+        found = buffer.take()
+        if found is not None or has_ended or (end is not None and now() >= end):
+            return found, has_ended
+        yield Pause(buffer.has_news, source, None if end is None else max(elapsed(now(), end), SHORTEST))
 
 
 def run(steps: Steps[T], system: ActorSystem) -> T:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from actors.errors import NotFound
 from actors.fleet.output.lines import LineBuffer
 from actors.fleet.output.logs import Log, LogRead, LogStream
 from actors.fleet.stream import EventBuffer
-from actors.fleet.waiting import Pause
+from actors.fleet.waiting import Pause, next_of
 from actors.messages import ExecutorState
 from actors.pods.state import executor_container
-from actors.runtime import elapsed, later
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from datetime import timedelta
 
     from actors.fleet.door import Door
     from actors.fleet.output.lines import LogLine
@@ -23,9 +22,6 @@ if TYPE_CHECKING:
     from actors.messages import ExecutorRunning
 
 __all__ = ["follow", "next_line", "read_log"]
-
-SHORTEST: Final = timedelta(microseconds=1)
-"""The shortest wait: a time that rounds to nothing must pass too."""
 
 HAS_LOG: Final = frozenset({ExecutorState.RUNNING, ExecutorState.TERMINATING})
 """The states in which an executor's container has begun, or will at once."""
@@ -109,20 +105,10 @@ def next_line(door: Door, buffer: LineBuffer, limit: timedelta | None) -> Steps[
         ExecutorPodsError: why no line can come, such as a missing right.
     """
     door.check()
-    now = door.system.clock.monotonic
-    end = None if limit is None else later(now(), limit)
-    while True:
-        has_ended = buffer.has_ended  # before `take`: the last line is added before the end is noted
-        line = buffer.take()
-        if line is not None:
-            return line
-        if has_ended:
-            if buffer.error is not None:
-                raise buffer.error
-            return None
-        if end is not None and now() >= end:
-            return None
-        yield Pause(buffer.has_news, buffer, None if end is None else max(elapsed(now(), end), SHORTEST))
+    line, has_ended = yield from next_of(buffer, buffer, limit, door.system.clock)
+    if line is None and has_ended and buffer.error is not None:
+        raise buffer.error
+    return line
 
 
 def _log_of(door: Door, executor_id: int) -> Log:
