@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["longest_pause", "longest_stop_grace", "stop_graces"]
 
-STOP_GRACE: Final = timedelta(seconds=5)
+STOP_GRACE: Final = timedelta(seconds=4)
 """Time to close files and connections. Whoever needs more, as to write a checkpoint, says so in the pod template, or by
 `executor.stop_grace_period`."""
 

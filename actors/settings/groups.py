@@ -364,7 +364,7 @@ class BackendSettings(Group):
     shutdown_timeout: Duration | None = Field(default=None, examples=["35s"])
     """How long a stop may take, even if the API is unavailable. Without it: the longest grace period that a stop gives
     executors (`executor.stop_grace_period`), the longest pause that may have begun before (`executor.drain_timeout`),
-    10 s for kubelet and Lease, and twice `request_timeout`: 35 s by default.
+    10 s for kubelet and Lease, and twice `request_timeout`: 34 s by default.
     An executor that ends later than that is told as removed if the API has accepted its deletion.
     """
     hang_timeout: Duration = timedelta(seconds=30)

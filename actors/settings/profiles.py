@@ -81,7 +81,7 @@ class ShapeSettings(Group):
     """
     stop_grace_period: Duration | None = Field(default=None, examples=["30s"])
     """How long an executor has to end when the fleet is stopped: the grace period with which a stop deletes its pod,
-    rounded up to seconds. Without it: 5 s, or `terminationGracePeriodSeconds` if the pod template or its patch sets
+    rounded up to seconds. Without it: 4 s, or `terminationGracePeriodSeconds` if the pod template or its patch sets
     that; but 1 s with `drain_timeout`, as a stop does not wait for pauses.
     """
     share_process_namespace: bool | None = Field(default=None, examples=[True])

@@ -181,7 +181,7 @@ def test_the_listed_fleet_is_deleted_by_its_labels_and_listed_until_it_is_gone(r
 
 @pytest.mark.parametrize(
     ("executor", "grace"),
-    [({}, 5 * SECOND), ({"stop_grace_period": "9s"}, 9 * SECOND), (SLOW, None)],
+    [({}, 4 * SECOND), ({"stop_grace_period": "9s"}, 9 * SECOND), (SLOW, None)],
 )
 def test_the_fleet_is_deleted_with_the_grace_period_of_a_stop(
     kit: Kit, executor: Mapping[str, Any], grace: timedelta | None
@@ -196,23 +196,23 @@ def test_the_fleet_is_deleted_with_the_grace_period_of_a_stop(
 def test_a_stop_logs_how_long_executors_have_to_end(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "actors"):
         rig.stop()
-    assert "deleting executors: executors=2 grace=5s limit=35s" in caplog.messages
+    assert "deleting executors: executors=2 grace=4s limit=34s" in caplog.messages
 
 
 def test_an_executor_that_was_deleted_before_gets_no_more_time_than_the_others(kit: Kit) -> None:
     rig = Rig(kit).run(1, 2)
     rig.stop()
     rig.bulk(Forbidden("no", status=403), going(running(1), grace=30))
-    rig.answer("list", PodPage((going(running(1), grace=30), going(running(2), grace=5)), "5"))
+    rig.answer("list", PodPage((going(running(1), grace=30), going(running(2), grace=4)), "5"))
     (call,) = rig.api.open("delete")
-    assert (call.request.name, call.request.options.grace) == ("app-exec-1", 5 * SECOND)
+    assert (call.request.name, call.request.options.grace) == ("app-exec-1", 4 * SECOND)
 
 
 def test_a_killed_executor_of_a_fleet_that_is_left_has_the_grace_period_of_a_stop(kit: Kit) -> None:
     rig = Rig(kit).run(1, 2)
     rig.backend.tell(KillExecutors((1,)))
     rig.stop(delete_pods=False)
-    assert rig.bulk().request.grace == 5 * SECOND
+    assert rig.bulk().request.grace == 4 * SECOND
 
 
 def test_each_executor_is_reported_as_stopped_before_the_end_is(rig: Rig) -> None:
@@ -241,18 +241,23 @@ def test_the_delay_between_lists_grows(kit: Kit) -> None:
     assert waits == [1, 2, 4, 8, 16, 20, 20]
 
 
-def test_the_fleet_is_listed_often_again_when_the_last_grace_period_is_over(rig: Rig) -> None:
+@pytest.mark.parametrize(
+    ("size", "last"), [(2, [*range(40, 60)]), (60, [40, 43, 46, 49, 52, 55, 58]), (200, [40, 45, 50, 55])]
+)
+def test_the_fewer_are_left_the_oftener_they_are_listed_when_the_last_grace_period_is_over(
+    rig: Rig, size: int, last: list[int]
+) -> None:
     rig.stop()
     rig.bulk()
     began, tenth = rig.kit.clock.now(), timedelta(milliseconds=100)
     listed = []
-    pods = (going(running(1), grace=3, now=began), going(running(2), grace=5, now=began))
-    while rig.kit.clock.now() < began + 7 * SECOND:
+    pods = tuple(going(running(i), grace=3 if i == 1 else 4, now=began) for i in range(1, size + 1))
+    while rig.kit.clock.now() < began + 6 * SECOND:
         if rig.api.open("list"):
             listed.append((rig.kit.clock.now() - began) / tenth)
             rig.answer("list", PodPage(pods, "5"))
         rig.kit.advance(tenth)
-    assert listed == [0, 1, 3, 7, 15, 31, 50, 55, 60, 65]
+    assert listed == [0, 1, 3, 7, 15, 31, *last]
 
 
 def test_a_list_that_fails_is_asked_for_again(rig: Rig) -> None:
@@ -266,7 +271,7 @@ def test_a_list_that_fails_is_asked_for_again(rig: Rig) -> None:
 def test_pods_that_the_bulk_delete_left_are_deleted_one_by_one(rig: Rig) -> None:
     rig.stop()
     rig.bulk(Forbidden("cannot deletecollection", status=403))
-    rig.answer("list", PodPage((running(1), going(running(2), grace=5)), "5"))
+    rig.answer("list", PodPage((running(1), going(running(2), grace=4)), "5"))
     call = rig.api.take("delete")
     assert (call.request.name, call.request.options.uid) == ("app-exec-1", "uid-1")
     assert rig.api.open("delete") == (call,)
@@ -287,7 +292,7 @@ def test_a_pod_that_leaves_the_fleet_during_a_stop_is_left_alone(rig: Rig) -> No
 def test_a_large_fleet_is_deleted_in_slices_each_pod_by_one_request(rig: Rig) -> None:
     rig.stop()
     fleet = tuple(running(number) for number in range(1, 251))
-    rig.answer("list", PodPage((*fleet, going(running(251), grace=5)), "4"))
+    rig.answer("list", PodPage((*fleet, going(running(251), grace=4)), "4"))
     slices = rig.api.open("delete_collection")
     chosen = [one.request.selector.partition(" in ")[2].strip("()").split(",") for one in slices]
     assert [len(ids) for ids in chosen] == [100, 100, 50]
@@ -353,7 +358,7 @@ def test_a_stop_that_times_out_names_the_pods_of_the_last_list(rig: Rig) -> None
     rig.stop()
     rig.bulk()
     rig.answer("list", PodPage((running(2),), "5"))
-    rig.kit.advance(timedelta(seconds=34))
+    rig.kit.advance(timedelta(seconds=33))
     assert rig.backend.is_alive()
     rig.kit.advance(SECOND)
     assert rig.ended() == ("app-exec-2",)
@@ -557,7 +562,7 @@ def test_an_executor_whose_post_was_never_answered_is_named(kit: Kit) -> None:
 @pytest.mark.parametrize(
     ("executor", "backend", "seconds"),
     [
-        ({}, {}, 5 + 10 + 2 * 10),
+        ({}, {}, 4 + 10 + 2 * 10),
         ({"stop_grace_period": "1m"}, {}, 60 + 10 + 2 * 10),
         (SLOW, {}, 600 + 10 + 2 * 10),
         (SLOW, {"request_timeout": "1m"}, 600 + 10 + 2 * 60),

@@ -25,10 +25,10 @@ def fleet(profiles: dict[str, Any] | None = None, **executor: Any) -> Settings:
 @pytest.mark.parametrize(
     ("executor", "grace", "longest"),
     [
-        ({}, 5 * SECOND, 5),
+        ({}, 4 * SECOND, 4),
         ({"template_patch": TEN_MINUTES}, None, 600),
         ({"template_patch": {"spec": {"terminationGracePeriodSeconds": 0}}}, None, 0),
-        ({"template_patch": {"spec": {"terminationGracePeriodSeconds": None}}}, 5 * SECOND, 5),
+        ({"template_patch": {"spec": {"terminationGracePeriodSeconds": None}}}, 4 * SECOND, 4),
         ({"template_patch": TEN_MINUTES, "stop_grace_period": "9s"}, 9 * SECOND, 9),
         ({"stop_grace_period": "90s"}, 90 * SECOND, 90),
         ({"drain_timeout": "60s"}, SECOND, 1),
@@ -47,7 +47,7 @@ def test_the_setting_comes_before_the_pause_and_that_before_the_template(
 def test_each_profile_has_its_own_and_inherits_the_setting() -> None:
     patched = {"template_patch": TEN_MINUTES}
     graces = stop_graces(fleet({"big": patched, "small": {}}))
-    assert [graces.of(name) for name in ("default", "big", "small")] == [5 * SECOND, None, 5 * SECOND]
+    assert [graces.of(name) for name in ("default", "big", "small")] == [4 * SECOND, None, 4 * SECOND]
     subject = fleet({"big": patched, "small": {"stop_grace_period": "1s"}}, stop_grace_period="20s")
     graces = stop_graces(subject)
     assert [graces.of(name) for name in ("default", "big", "small")] == [20 * SECOND, 20 * SECOND, SECOND]
