@@ -142,6 +142,7 @@ class Allocator(Actor):
         """Load the ledger. Executors that were never observed count as requested until a full sync shows the truth."""
         self._creator.resume_from(known.next_id)
         self._creator.created = known.created
+        self._tracker.undecided.profiles = known.decides
         self._tracker.load(known.ledger.values(), self.clock.monotonic())
         self._memory.load(known.memory_steps, known.ledger.values())
         self._forgiven = known.starts.forgiven
@@ -179,6 +180,7 @@ class Allocator(Actor):
         self._totals = dict(totals)
         self._tracker.at_once = message.at_once
         self._tracker.retire(message.retired)
+        self._tracker.undecided.decide(message.decided)
         for name in {*self._profiles, *totals}:
             self._profiles[name].target = totals.get(name, 0)
         self._round()

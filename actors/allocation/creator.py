@@ -127,7 +127,7 @@ class Creator:
         self.backend.tell(ExecutorsRequested(new, profile.name, raised))
         now = self.clock.monotonic()
         for executor_id in new:
-            self.tracker.requested.add(executor_id, profile.name, now)
+            self.tracker.request(executor_id, profile.name, now)
         for executor_id, step in raised.items():
             memory = self.manifests.memory(profile.name, step)
             logger.info(

@@ -10,7 +10,7 @@ from datetime import timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from actors.allocation.expectations import Expectations
+from actors.allocation.expectations import Expectations, Undecided
 from actors.pods.state import PodPending, PodRunning, PodState, PodTerminating, PodUnknown
 from actors.pods.stuck import never_heals
 from actors.runtime import Moment, elapsed, later
@@ -45,6 +45,8 @@ class ExecutorTracker:
         """Profiles whose excess is deleted however young it is."""
         self.requested = Expectations()
         """Requested, and not in a snapshot yet."""
+        self.undecided = Undecided()
+        """Ended, and perhaps not to be replaced."""
         self.abandoned: dict[int, Moment] = {}
         """Ids whose pods do not count if they appear late, and when each was abandoned, earliest first."""
         self._late: set[int] = set()
@@ -71,7 +73,9 @@ class ExecutorTracker:
         for entry in entries:
             if entry.abandoned:
                 self.abandoned[entry.executor_id] = now
+            self.undecided.add(entry.executor_id, entry.profile)
             if entry.removed_at is not None:
+                self.undecided.decide((entry.executor_id,))
                 continue
             if entry.uid is None and entry.registered_at is None:
                 self.requested.add(entry.executor_id, entry.profile, now)
@@ -84,11 +88,20 @@ class ExecutorTracker:
             if entry.decommissioned and entry.executor_id not in self.retired:
                 self.decommissioned.add(entry.executor_id)
 
+    def request(self, executor_id: int, profile: str, now: Moment) -> None:
+        """Expect an executor that is requested now."""
+        self.requested.add(executor_id, profile, now)
+        self.undecided.add(executor_id, profile)
+
     def retire(self, executor_ids: Iterable[int]) -> None:
         """The driver retires these executors. What it wanted of them before no longer matters."""
-        self.retired.update(executor_ids)
-        self.killed.update(self.retired)
-        self.decommissioned -= self.retired
+        ids = frozenset(executor_ids)
+        self.retired |= ids
+        self.killed |= ids
+        self.decommissioned -= ids
+        if PodTerminating not in self._kinds:
+            for executor_id in ids:
+                self.undecided.end(executor_id)
 
     def follow(self, batch: SnapshotBatch, now: Moment) -> None:
         """Apply a batch; O(changes), except after a full sync."""
@@ -99,9 +112,11 @@ class ExecutorTracker:
             if ended.executor_id not in states:
                 self._pending_since.pop(ended.executor_id, None)
                 self._never_heal.pop(ended.executor_id, None)
+                self.undecided.end(ended.executor_id)
                 for ids in (self._late, self.registered, self.killed, self.retired, self.decommissioned):
                     ids.discard(ended.executor_id)
         if batch.full_sync:  # forget what arrived about executors that had ended already
+            self.undecided.synced(states.keys() | self.requested.keys())
             for ids in (self.registered, self.killed, self.retired, self.decommissioned):
                 if ids:
                     ids.difference_update(ids.difference(states, self.requested))
@@ -117,6 +132,8 @@ class ExecutorTracker:
             self._never_heal.pop(executor_id, None)
         if executor_id in self.abandoned:
             self._late.add(executor_id)
+        if state is not None and not self.counts_toward_target(state):
+            self.undecided.end(executor_id)
 
     def counts_toward_target(self, state: PodState) -> bool:
         """Whether an executor in this state counts toward its profile's target."""
@@ -133,6 +150,7 @@ class ExecutorTracker:
         self.retired.discard(executor_id)
         self.decommissioned.discard(executor_id)
         self.abandoned[executor_id] = now
+        self.undecided.end(executor_id)
 
     def may_appear(self, executor_id: int) -> bool:
         """Whether the executor's pod may still appear."""
@@ -156,21 +174,27 @@ class ExecutorTracker:
         return {profile: totals.get(profile, 0) - self.expected(snapshot, profile) for profile in profiles}
 
     def expected(self, snapshot: PodsSnapshot, profile: str) -> int:
-        """Return how many executors a profile has, including those that were requested."""
+        """Return how many executors a profile has, with those that were requested, or are not decided on."""
         observed = snapshot.count(*self._kinds, profile=profile)
         observed -= _count(self._not_counted(), snapshot, profile, self._kinds)
-        return observed + self._finishing(snapshot, profile) + self.requested.count(profile)
+        requested = self.requested.count(profile) - self._requested(self.undecided.decided, profile)
+        return observed + self._finishing(snapshot, profile) + requested + self.undecided.count(profile)
 
     def being_ended(self, snapshot: PodsSnapshot, profile: str) -> int:
-        """Return how many of the expected executors the driver has killed or decommissioned: part of the excess."""
-        ending = self.killed | self.decommissioned
-        requested = sum(self.requested[i].profile == profile for i in ending & self.requested.keys())
+        """Return how many of the expected executors are in no excess: the driver has ended them, or they end anyway."""
+        ending = (self.killed | self.decommissioned) - self.undecided.decided
         observed = _count(ending - self._not_counted(), snapshot, profile, self._kinds)
-        return requested + observed + self._finishing(snapshot, profile)
+        ended = self._finishing(snapshot, profile) + self.undecided.count(profile)
+        return self._requested(ending, profile) + observed + ended
+
+    def _requested(self, ids: AbstractSet[int], profile: str) -> int:
+        """Return how many of these executors of a profile are requested."""
+        return sum(self.requested[i].profile == profile for i in ids & self.requested.keys())
 
     def _not_counted(self) -> AbstractSet[int]:
         """Return the executors that do not count although they are alive."""
-        return self._late if PodTerminating in self._kinds else self._late | self.retired
+        ids = self._late | self.undecided.decided
+        return ids if PodTerminating in self._kinds else ids | self.retired
 
     def retiring(self, snapshot: PodsSnapshot, profile: str) -> int:
         """Return how many executors retire and are not terminating yet."""
@@ -180,7 +204,8 @@ class ExecutorTracker:
         """Return how many decommissioned executors are terminating: they are not replaced before they are gone."""
         if PodTerminating in self._kinds:
             return 0  # they are counted already
-        return _count(self.decommissioned - self._late, snapshot, profile, (PodTerminating,))
+        ids = {i for i in self.decommissioned - self._late - self.undecided.decided if not self.undecided.has_ended(i)}
+        return _count(ids, snapshot, profile, (PodTerminating,))
 
     def pending(self, snapshot: PodsSnapshot, profile: str | None = None) -> int:
         """Return how many executors do not run yet, in one profile or in all."""

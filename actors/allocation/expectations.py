@@ -1,7 +1,7 @@
-"""The executors that were requested and are not in a snapshot yet, as in the expectations of client-go's controllers.
+"""The executors that count though no snapshot shows them alive: requested ones, and ended ones that are not decided on.
 
-A plain value of the Allocator. Each update costs the same, however many executors are expected: there may be hundreds,
-and every round asks.
+`Expectations` are those of client-go's controllers. Plain values of the Allocator. Each update costs the same, however
+many executors there are: there may be hundreds, and every round asks.
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ from itertools import takewhile
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Container, Iterable
+
     from actors.pods.pod import Pod
     from actors.runtime import Moment
 
-__all__ = ["Expectation", "Expectations"]
+__all__ = ["Expectation", "Expectations", "Undecided"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,3 +102,57 @@ class Expectations(Mapping[int, Expectation]):
     def answered_by(self, moment: Moment) -> Iterator[tuple[int, Moment]]:
         """Yield the executors whose POST was answered at `moment` or before, and when, the earliest first."""
         return takewhile(lambda answered: answered[1] <= moment, self._answered.items())
+
+
+class Undecided:
+    """The executors of profiles that do not replace every loss: each counts until the Backend has decided on its end.
+
+    The Backend knows the reason, and lowers the target in the message in which it says that it has decided, perhaps
+    before a snapshot shows the end. So no executor is created and taken back.
+    """
+
+    def __init__(self) -> None:
+        self.profiles: frozenset[str] = frozenset()
+        """In which the Backend decides."""
+        self._counting: dict[int, str] = {}
+        """The profiles of those that a snapshot shows alive, or that were requested."""
+        self._ended: dict[int, str] = {}
+        """The profiles of those that do not count otherwise any more."""
+        self._counts: Counter[str] = Counter()
+        self.decided: set[int] = set()
+        """Those that do not count though a snapshot still shows them, or lacks them."""
+
+    def count(self, profile: str) -> int:
+        """Return how many executors of a profile have ended, or are terminating, and are not decided on."""
+        return self._counts.get(profile, 0)
+
+    def has_ended(self, executor_id: int) -> bool:
+        """Whether an executor counts though it has ended, or is terminating."""
+        return executor_id in self._ended
+
+    def add(self, executor_id: int, profile: str) -> None:
+        """Note an executor that is requested, or that the ledger has."""
+        if profile in self.profiles:
+            self._counting[executor_id] = profile
+
+    def end(self, executor_id: int) -> None:
+        """Note that an executor has ended, or begins to end: it would not count any more."""
+        self.decided.discard(executor_id)
+        profile = self._counting.pop(executor_id, None)
+        if profile is not None:
+            self._ended[executor_id] = profile
+            self._counts[profile] += 1
+
+    def decide(self, executor_ids: Iterable[int]) -> None:
+        """Count these executors no longer."""
+        for executor_id in executor_ids:
+            profile = self._ended.pop(executor_id, None)
+            if profile is not None:
+                self._counts[profile] -= 1
+            elif self._counting.pop(executor_id, None) is not None:
+                self.decided.add(executor_id)
+
+    def synced(self, alive: Container[int]) -> None:
+        """Note which executors are in the newest snapshot, or are requested; the others have ended."""
+        for executor_id in [each for each in (*self._counting, *self.decided) if each not in alive]:
+            self.end(executor_id)

@@ -28,6 +28,7 @@ from actors.executors.executors import Executors
 from actors.executors.fleet_state import FleetState
 from actors.executors.kills import Kills
 from actors.executors.publication import Publication
+from actors.executors.replacement import Replacement
 from actors.executors.scaling import Scaling
 from actors.executors.status import fleet_status, held_pods, joined
 from actors.kube.metered import MeteredPodApi
@@ -71,6 +72,7 @@ if TYPE_CHECKING:
 
     from actors.backend.children import Maker
     from actors.backend.process.fleet_process import FleetProcess
+    from actors.executors.replacement import ReplaceRule
     from actors.executors.roll import RollPolicy
     from actors.kube.api import Manifest, PodApi
     from actors.lease.marks import Marks
@@ -103,6 +105,7 @@ class Backend(Actor):
         context: str | None = None,
         system: ActorSystem | None = None,
         roll_policy: RollPolicy | None = None,
+        replace: ReplaceRule | None = None,
         metrics: Metrics | None = None,
         traces: Traces | None = None,
     ) -> BackendRef:
@@ -114,7 +117,8 @@ class Backend(Actor):
         The cluster is that of `context`, or of the current context, in the file `kubeconfig`, or in the files that
         kubectl reads; without such a file it is the pod's own. Tests give their own `api` instead. The backend closes
         the API client when it ends. This method does not call the API: `BackendStarted` or `BackendFailed` follows
-        later. `roll_policy` replaces `roll.policy`. `metrics` receives the
+        later. `roll_policy` replaces `roll.policy`, and `replace` replaces `executor.replace` of all profiles: it
+        is called with the `ExecutorRemoved` of each loss. `metrics` receives the
         counters, and `traces` what happens to each executor, see `actors.metrics`. Without `system`, the backend has
         one of its own, or that of the open `Kit` of `actors.testing`.
 
@@ -153,6 +157,7 @@ class Backend(Actor):
             api=api,
             owns_system=given is None,
             roll_policy=roll_policy,
+            replace=replace,
             counts=counts,
             marks=own_marks(api.namespace) if settings.uses_lease and runs_on.wait is None else NO_MARKS,
             tracing=tracing,
@@ -169,6 +174,7 @@ class Backend(Actor):
         api: PodApi,
         owns_system: bool,
         roll_policy: RollPolicy | None,
+        replace: ReplaceRule | None,
         counts: FleetCounts,
         marks: Marks,
         tracing: Tracing | None,
@@ -198,7 +204,13 @@ class Backend(Actor):
         tell = self._channel.tell
         self._permission = WritePermission(self, settings, pool=self._children[POOL], tell=tell)
         self._executors = Executors(
-            self, settings, state=self._state, children=self._children, tell=tell, counts=counts.backend
+            self,
+            settings,
+            state=self._state,
+            children=self._children,
+            tell=tell,
+            replacement=Replacement(settings, state=self._state, system=context.system, rule=replace),
+            counts=counts.backend,
         )
         self._kills = Kills(
             self,

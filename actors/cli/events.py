@@ -86,6 +86,7 @@ def describe(  # noqa: C901, PLR0912 - one case a message
             return Event(now, "terminating", executor_id, pods.get(executor_id), None, reason, details)
         case ExecutorRemoved(executor_id, loss):
             details = _place(message) | {"exit_code": loss.exit_code, "caused_by_app": loss.caused_by_app}
+            details["lowered_target"] = message.lowered_target
             return Event(now, "removed", executor_id, pods.get(executor_id), loss.kind, loss.message, details)
         case ExecutorStuck(executor_id, reason, text, since):
             details = _place(message) | ({"since": rfc3339(since)} if since else {})

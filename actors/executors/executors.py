@@ -51,6 +51,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from actors.executors.fleet_state import FleetState
+    from actors.executors.ledger import Ledger
+    from actors.executors.replacement import Replacement
     from actors.messages import ToDriver
     from actors.pods.loss import LossReason
     from actors.pods.pod import Pod
@@ -80,6 +82,7 @@ class Executors:
         state: what is known of the fleet; changed here.
         children: the addresses of the Backend's children, by name.
         tell: sends a message, unless it is None, to the driver.
+        replacement: decides what follows from an end.
         counts: for the metrics.
     """
 
@@ -91,6 +94,7 @@ class Executors:
         state: FleetState,
         children: Mapping[str, Address],
         tell: Callable[[ToDriver | None], None],
+        replacement: Replacement,
         counts: BackendCounts | None = None,
     ) -> None:
         self._timers = backend.timers
@@ -99,6 +103,7 @@ class Executors:
         self._state = state
         self._children = children
         self._tell = tell
+        self._replacement = replacement
         self._counts = counts or BackendCounts()
         self._unknown: set[int] = set()
         """Ids of which a registration was refused with a warning."""
@@ -158,7 +163,10 @@ class Executors:
             return
         ledger = self._state.ledger = self._state.ledger.begun()
         starts, steps = self._state.starts, self._state.memory_steps
-        self._children[ALLOCATOR].tell(LedgerLoaded(ledger.entries, ledger.next_id, ledger.created, starts, steps))
+        decides = self._replacement.profiles
+        self._children[ALLOCATOR].tell(
+            LedgerLoaded(ledger.entries, ledger.next_id, ledger.created, starts, steps, decides=decides)
+        )
         self._children[ALLOCATOR].tell(self._state.target())
 
     def resume_ids(self, last_id: int) -> None:
@@ -221,8 +229,7 @@ class Executors:
         """Enter the end of an executor. Return whether the driver is notified of it."""
         now, at, earlier = self._clock.monotonic(), self._clock.now(), self._state.pod_of(executor_id)
         ledger, reports = self._state.ledger.removed(executor_id, uid, reason, now, at, pod=pod, earlier=earlier)
-        self._state.enter(ledger, executor_id)
-        self._report(reports, pod or earlier)
+        self._end(ledger, executor_id, reports, pod or earlier)
         return bool(reports)
 
     def _abandoned(self, message: ExecutorsAbandoned) -> None:
@@ -232,16 +239,23 @@ class Executors:
             ledger, reports = self._state.ledger.abandoned(
                 executor_id, message.reason, now, at, created=message.created, pod=pod
             )
-            self._state.enter(ledger, executor_id)
             logger.info("executor abandoned: executor=%d reason=%s", executor_id, message.reason)
-            self._report(reports, pod)
+            self._end(ledger, executor_id, reports, pod)
 
-    def _report(self, reports: Iterable[ToDriver], pod: Pod | None) -> None:
-        """Notify the driver, and remember an end for `GetExecutors`."""
+    def _end(self, ledger: Ledger, executor_id: int, reports: Iterable[ToDriver], pod: Pod | None) -> None:
+        """Enter an end, notify the driver, remember the end for `GetExecutors`, and decide what follows from it."""
+        self._state.enter(ledger, executor_id)
+        entry = ledger.entries.get(executor_id)
         for report in reports:
-            self._tell(report)
-            if isinstance(report, ExecutorRemoved):
-                self._state.ends(EndedExecutor(self._state.ledger.entries[report.executor_id], pod, report))
+            if entry is not None and isinstance(report, ExecutorRemoved):
+                removal = self._replacement.decide(entry, report)
+                self._tell(removal)
+                self._state.ends(EndedExecutor(entry, pod, removal))
+            else:
+                self._tell(report)
+        if entry is not None and entry.profile in self._replacement.profiles:
+            self._children[ALLOCATOR].tell(self._state.target(decided=frozenset((executor_id,))))
+            self._record_in_lease()
 
     def _scaled_down(self, message: ExecutorsScaledDown) -> None:
         self._state.enter(self._state.ledger.scaled_down(message.pods), *message.pods)

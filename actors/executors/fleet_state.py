@@ -120,13 +120,15 @@ class FleetState:
             counts = {name: count.cleared() for name, count in counts.items()}
         self.starts = StartFailureRecord(counts, forgiven=self.starts.forgiven + 1)
 
-    def target(self, *, retired: frozenset[int] = frozenset()) -> SetTotalExpectedExecutors:
-        """Return the target as the Allocator receives it, with executors that retire now."""
-        forgiven = self.starts.forgiven
-        if self.hold is None:
-            return SetTotalExpectedExecutors(dict(self.totals), forgiven, frozenset(self.scale_downs), retired)
-        nothing = dict.fromkeys({*self.totals, *self.profiles, *self._profiles()}, 0)
-        return SetTotalExpectedExecutors(nothing, forgiven, frozenset(nothing), retired)
+    def target(
+        self, *, retired: frozenset[int] = frozenset(), decided: frozenset[int] = frozenset()
+    ) -> SetTotalExpectedExecutors:
+        """Return the target as the Allocator receives it, with executors that retire now, or that were decided on."""
+        totals, at_once = dict(self.totals), frozenset(self.scale_downs)
+        if self.hold is not None:
+            totals = dict.fromkeys({*self.totals, *self.profiles, *self._profiles()}, 0)
+            at_once = frozenset(totals)
+        return SetTotalExpectedExecutors(totals, self.starts.forgiven, at_once, retired, decided)
 
     def excess_rules(self) -> tuple[Mapping[str, ScaleDown], Mapping[str, int]]:
         """Return how running excess is ended, by profile, and the targets above which executors are excess."""

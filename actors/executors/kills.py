@@ -8,7 +8,7 @@ killed one that no longer counts: it is replaced, or the target has fallen, whil
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from actors.executors.roll import Candidate, RollPolicy
     from actors.messages import ToDriver
     from actors.messages.internal import LedgerEntry
-    from actors.runtime import Actor, Address, Moment
+    from actors.runtime import Actor, Address
     from actors.settings import Settings
 
 __all__ = ["Kills"]
@@ -167,10 +167,10 @@ class Kills:
         if chosen is not None:
             logger.info("rolling executor: executor=%d pod=%s", chosen.executor_id, chosen.pod.name)
             if self.drains(chosen.profile):
-                self.retire((chosen.executor_id,), ROLLED)
+                self.retire((chosen.executor_id,), ROLLED, is_loss=False)
             else:  # its replacement waits until it is gone, so that the fleet never has more pods than its target
                 self._let_finish((chosen.executor_id,))
-                self.end((chosen.executor_id,), message=ROLLED)
+                self.end((chosen.executor_id,), message=ROLLED, is_loss=False)
 
     def _asked(self, policy: RollPolicy, among: Sequence[Candidate]) -> int | None:
         return self._system.call_within(LONGEST_CHOICE, lambda: policy(among))
@@ -184,11 +184,13 @@ class Kills:
         adjust_target: bool = False,
         grace: timedelta | None = None,
         message: str = ENDED_BY_DRIVER,
+        is_loss: bool = True,
     ) -> tuple[int, ...]:
-        """Kill executors, and return their ids."""
+        """Kill executors, and return their ids. They are a loss to the fleet unless the target falls with them."""
         grace = self._grace if grace is None else grace
-        counted = self._state.ledger.counted() if adjust_target else Counter()
-        killed = self._end_all(self._known(executor_ids, "kill"), grace, message)
+        counted = self._state.ledger.counted
+        is_loss = is_loss and not adjust_target
+        killed = self._end_all(self._known(executor_ids, "kill"), grace, message, is_loss=is_loss)
         if adjust_target and self._lower_target(killed, counted):
             self._children[ALLOCATOR].tell(self._state.target())
         ids = tuple(entry.executor_id for entry in killed)
@@ -203,16 +205,17 @@ class Kills:
         deadline: timedelta | None = None,
         *,
         adjust_target: bool = False,
+        is_loss: bool = True,
     ) -> tuple[int, ...]:
         """Let executors drain, and delete them at the deadline, without counting them meanwhile; return the ids."""
-        counted = self._state.ledger.counted() if adjust_target else Counter()
+        counted = self._state.ledger.counted
         retired: list[LedgerEntry] = []
         by_profile: dict[str, list[int]] = {}
         for executor_id in self._known(executor_ids, "retire"):
             by_profile.setdefault(self._state.ledger.entries[executor_id].profile, []).append(executor_id)
         for profile, ids in by_profile.items():
             grace = next(g for g in (deadline, self._settings.drain_timeout(profile), self._grace) if g is not None)
-            retired += self._end_all(ids, grace, message, retired=True)
+            retired += self._end_all(ids, grace, message, retired=True, is_loss=is_loss and not adjust_target)
         if adjust_target:
             self._lower_target(retired, counted)
         ids = [entry.executor_id for entry in retired]
@@ -226,11 +229,18 @@ class Kills:
         return self._settings.drain_timeout(profile) is not None
 
     def _end_all(
-        self, executor_ids: Iterable[int], grace: timedelta, message: str, *, retired: bool = False
+        self,
+        executor_ids: Iterable[int],
+        grace: timedelta,
+        message: str,
+        *,
+        is_loss: bool,
+        retired: bool = False,
     ) -> list[LedgerEntry]:
         """Kill known executors. Delete pods that run after the grace period, others now; return the earlier entries."""
         delete_at = later(self._clock.monotonic(), grace)
-        ended = [self._end_one(executor_id, delete_at, message, retired=retired) for executor_id in executor_ids]
+        kill = ExecutorKilled(0, self._clock.now(), delete_at, message, retired, is_loss)
+        ended = [self._end_one(replace(kill, executor_id=executor_id)) for executor_id in executor_ids]
         self._delete(entry.executor_id for entry in ended if not entry.runs)
         running = (entry for entry in ended if entry.runs)
         if due := tuple(e.executor_id for e in running if e.killed is None or delete_at < e.killed.delete_at):
@@ -247,15 +257,16 @@ class Kills:
             logger.warning("cannot %s unknown or ended executors: ids=%s", verb, _few(others))
         return known
 
-    def _end_one(self, executor_id: int, delete_at: Moment, message: str, *, retired: bool) -> LedgerEntry:
-        """Kill one executor, to be deleted at `delete_at` if it runs. Return its entry from before."""
-        now, entry = self._clock.monotonic(), self._state.ledger.entries[executor_id]
-        kill = ExecutorKilled(executor_id, self._clock.now(), delete_at if entry.runs else now, message, retired)
+    def _end_one(self, kill: ExecutorKilled) -> LedgerEntry:
+        """Kill one executor, which is deleted at once if it does not run. Return its entry from before."""
+        now, entry = self._clock.monotonic(), self._state.ledger.entries[kill.executor_id]
+        if not entry.runs:
+            kill = replace(kill, delete_at=now)
         ledger, kill, report = self._state.ledger.killed(kill, now, entry.pod_in(self._state.states))
-        self._state.enter(ledger, executor_id)
+        self._state.enter(ledger, kill.executor_id)
         self._tell(report)
         self._children[LIFECYCLE].tell(kill)
-        if not retired:  # the Allocator is told of all that retire in one message, with the target
+        if not kill.retired:  # the Allocator is told of all that retire in one message, with the target
             self._children[ALLOCATOR].tell(kill)
         return entry
 
@@ -269,7 +280,7 @@ class Kills:
             logger.info("decommissioning executors: ids=%s", _few(ids))
         return tuple(ids)
 
-    def _lower_target(self, ended: Iterable[LedgerEntry], counted: Counter[str]) -> bool:
+    def _lower_target(self, ended: Iterable[LedgerEntry], counted: Mapping[str, int]) -> bool:
         """Lower each profile's target by its newly killed executors, without those that were in excess of it.
 
         Return whether there were any.
@@ -280,7 +291,7 @@ class Kills:
         totals = self._state.totals
         killed = Counter(entry.profile for entry in ended if entry.killed is None and not entry.scaled_down)
         for profile in killed.keys() & totals.keys():
-            alive, status = counted[profile], self._state.profiles.get(profile)
+            alive, status = counted.get(profile, 0), self._state.profiles.get(profile)
             if status is not None:
                 alive = min(alive, status.requested + status.pending + status.running - status.retiring)
             excess = max(0, alive - totals[profile])

@@ -6,7 +6,6 @@ end is reported exactly once, whatever restarts: only an end that is not recorde
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
@@ -56,6 +55,8 @@ class Ledger(msgspec.Struct, frozen=True):
     """Pods that this driver requested, without those that the API refused to create."""
     registered_now: Mapping[str, int] = msgspec.field(default_factory=dict)
     """How many of each profile are registered, counted as entries change: no question iterates over the ledger."""
+    counted: Mapping[str, int] = msgspec.field(default_factory=dict)
+    """How many of each profile count toward its target (`LedgerEntry.counts`), counted in the same way."""
 
     def requested(
         self, executor_ids: Iterable[int], profile: str, at: datetime, memory_steps: Mapping[int, int] = _NO_STEPS
@@ -71,7 +72,13 @@ class Ledger(msgspec.Struct, frozen=True):
             first_id=min(ids) if self.first_id is None else self.first_id,
             last_id=max(self.last_id, *ids),
             created=self.created + len(new),
+            counted=_more(self.counted, profile, len(new)),
         )
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether this driver writes, or has written: executors are its own."""
+        return self.first_id is not None
 
     def begun(self) -> Ledger:
         """This driver writes from now on. At its first time, all known executors are previous drivers'."""
@@ -174,10 +181,6 @@ class Ledger(msgspec.Struct, frozen=True):
             if entry is not None and entry.uid in (None, uid) and not entry.running:
                 ledger = ledger._with(structs.replace(entry, scaled_down=True, uid=uid))
         return ledger
-
-    def counted(self) -> Counter[str]:
-        """Return how many executors of each profile count toward its target."""
-        return Counter(entry.profile for entry in self.entries.values() if entry.counts)
 
     def current(self, executor_id: int) -> LedgerEntry | None:
         """Return the entry of an executor that has neither ended nor been abandoned."""
@@ -313,12 +316,19 @@ class Ledger(msgspec.Struct, frozen=True):
     def _with(self, entry: LedgerEntry) -> Ledger:
         next_id = max(self.next_id, believed(entry.executor_id) + 1)
         before = self.entries.get(entry.executor_id)
-        more = entry.is_registered - (before is not None and before.is_registered)
-        counts = self.registered_now
-        if more:
-            counts = {**counts, entry.profile: counts.get(entry.profile, 0) + more}
-        entries = self.entries.with_changes({entry.executor_id: entry})
-        return structs.replace(self, entries=entries, next_id=next_id, registered_now=counts)
+        registered = entry.is_registered - (before is not None and before.is_registered)
+        counted = entry.counts - (before is not None and before.counts)
+        return structs.replace(
+            self,
+            entries=self.entries.with_changes({entry.executor_id: entry}),
+            next_id=next_id,
+            registered_now=_more(self.registered_now, entry.profile, registered),
+            counted=_more(self.counted, entry.profile, counted),
+        )
+
+
+def _more(counts: Mapping[str, int], profile: str, more: int) -> Mapping[str, int]:
+    return {**counts, profile: counts.get(profile, 0) + more} if more else counts
 
 
 def _first(earlier: Moment | None, now: Moment) -> Moment:

@@ -187,9 +187,9 @@ class Scaling:
         ended: tuple[int, ...] = ()
         for profile, ids in chosen.items():
             if self._state.hold is not None or self._kills.drains(profile):
-                ended += self._kills.retire(ids, message, rules[profile].grace)
+                ended += self._kills.retire(ids, message, rules[profile].grace, is_loss=False)
             else:
-                ended += self._kills.end(ids, grace=rules[profile].grace, message=message)
+                ended += self._kills.end(ids, grace=rules[profile].grace, message=message, is_loss=False)
         return ended
 
 

@@ -104,6 +104,8 @@ class ExecutorRemoved:
     """The last known node of its pod, None if none is known."""
     ip: str | None = None
     """The last known IP of its pod, None if none is known."""
+    lowered_target: bool = False
+    """It is not replaced, as `executor.replace` of its profile says: the profile's target is one lower now."""
 
 
 @dataclass(frozen=True, slots=True)

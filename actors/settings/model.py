@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from os import PathLike
     from typing import Unpack
 
+    from actors.pods.loss_kind import LossKind
     from actors.settings.values import (
         AllocationValues,
         ApiValues,
@@ -194,6 +195,11 @@ class Settings(Consistent):
     def drain_timeout(self, profile: str) -> timedelta | None:
         """Return how long executors of a profile may drain; None if they do not, or if there is no such profile."""
         return self.profile(profile).drain_timeout if profile in self.profile_names else None
+
+    def replaced(self, profile: str) -> frozenset[LossKind] | None:
+        """Return the loss kinds after which executors of a profile are replaced; None means all."""
+        rule = self.profile(profile).replace
+        return None if rule == "always" else frozenset() if rule == "never" else frozenset(rule)
 
     @property
     def draining(self) -> frozenset[str]:

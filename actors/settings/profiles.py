@@ -33,6 +33,7 @@ from actors.settings.types import (
     LabelValue,
     ObjectName,
     OwnLabelKey,
+    Replace,
     Size,
     Word,
     Words,
@@ -189,6 +190,12 @@ class ShapeSettings(Group):
     times `factor`, at most `max`, or the pod of another `profile`. A replacement that is killed too is replaced by one
     with more again. The executor counts for its own profile. A profile inherits a `factor`, but not a `profile`.
     Without it: the replacement is like the executor that it replaces.
+    """
+    replace: Replace = Field(default="always", examples=[["EVICTED", "PREEMPTED", "NODE_LOST"]])
+    """Which lost executors are replaced: "always", "never", or a list of the loss kinds that are. One that is not
+    replaced lowers the target by one, and its `ExecutorRemoved` says so (`lowered_target`). Set it where an engine
+    decides itself who is replaced (Ray, Parsl, torchrun, MPI). Executors in excess of the target, and rolled ones, are
+    no loss. In such a profile the replacement is requested when the end is told, and not before.
     """
 
     def _contradictions(self) -> Iterator[str]:

@@ -14,6 +14,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from actors.kube.names import dns_label_problem, dns_subdomain_problem, label_key_problem, label_value_problem
 from actors.kube.quantities import parse_quantity
+from actors.pods.loss_kind import LossKind
 from actors.pods.pod import DEFAULT_PROFILE, MANAGED_BY_LABEL
 from actors.settings.durations import parse_duration
 from actors.settings.problems import GroupError, from_validation
@@ -59,6 +60,7 @@ __all__ = [
     "Quantity",
     "Rate",
     "Ratio",
+    "Replace",
     "ReplacementPolicy",
     "ResourceName",
     "RollPolicy",
@@ -387,6 +389,16 @@ def _command(value: object) -> tuple[str, ...]:
     return words
 
 
+def _replace(value: object) -> object:
+    """Return when a lost executor is replaced; pydantic's own message for a union would be many lines."""
+    given = from_json(value)
+    if given in ("always", "never"):
+        return given
+    if isinstance(given, (list, tuple, set, frozenset)) and given and all(each in set(LossKind) for each in given):
+        return tuple(sorted({LossKind(each) for each in given}))
+    raise ValueError(f'must be "always", "never", or a list of loss kinds: {", ".join(LossKind)}')
+
+
 def _argv(value: object) -> tuple[str, ...]:
     if not (words := _command(value)):
         raise ValueError('must be a list of words, such as ["python", "-m", "worker"]')
@@ -429,6 +441,7 @@ Growth = Annotated[float, BeforeValidator(_no_bool), Field(ge=1.1, le=10)]
 Quantity = Annotated[str, BeforeValidator(_quantity)]
 Rate = Annotated[float, BeforeValidator(_no_bool), Field(ge=0.1, le=10_000)]
 Ratio = Annotated[float, BeforeValidator(_no_bool), Field(ge=0, le=1)]
+Replace = Annotated[Literal["always", "never"] | tuple[LossKind, ...], BeforeValidator(_replace), FromText]
 ReplacementPolicy = Literal["TerminatingOrFailed", "Failed"]
 ResourceName = Annotated[str, AfterValidator(_resource_name)]
 RollPolicy = Literal["id", "age", "failures"]

@@ -6,14 +6,15 @@ models hold what they become. A test compares the keys here with the fields of t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from datetime import timedelta
     from pathlib import Path
     from typing import TypeAlias
 
+    from actors.pods.loss_kind import LossKind
     from actors.settings.pod_parts import (
         ClaimSettings,
         ClaimValues,
@@ -85,6 +86,7 @@ class ProfileValues(TypedDict, total=False):
     annotations: Mapping[str, str] | None
     claims: Sequence[ClaimSettings | ClaimValues]
     on_oom: OomSettings | OomValues | None
+    replace: Literal["always", "never"] | Collection[LossKind | str]
 
 
 class ExecutorValues(ProfileValues, total=False):

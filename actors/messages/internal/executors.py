@@ -52,6 +52,9 @@ class SetTotalExpectedExecutors:
     retired: frozenset[int] = frozenset()
     """Executors that do not count from now on. In one message with the target, so that they are not replaced if it has
     fallen with them."""
+    decided: frozenset[int] = frozenset()
+    """Ended executors of `LedgerLoaded.decides` that do not count from now on: the target has fallen with those that
+    are not replaced."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +131,8 @@ class LedgerLoaded:
     """For the Allocator: the memory steps that its previous incarnation reported."""
     observed: Mapping[int, PodState] = field(default_factory=dict)
     """For the LifecycleManager: the last states that its previous incarnation received."""
+    decides: frozenset[str] = frozenset()
+    """For the Allocator: the profiles in which each executor counts until the Backend has decided on its end."""
 
 
 @dataclass(frozen=True, slots=True)

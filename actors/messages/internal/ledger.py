@@ -46,6 +46,8 @@ class ExecutorKilled:
     """What its loss reason says after the executor's name."""
     retired: bool = False
     """It drains until then, and counts as terminating from now on."""
+    is_loss: bool = True
+    """False if the target was lowered with it, or if it ends to be replaced."""
 
 
 class LedgerEntry(msgspec.Struct, frozen=True, gc=False):

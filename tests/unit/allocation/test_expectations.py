@@ -1,8 +1,8 @@
-"""The executors that were requested and not seen: counts, and the order of their answers."""
+"""The executors that count though no snapshot shows them: counts, the order of answers, and ends to be decided on."""
 
 from __future__ import annotations
 
-from actors.allocation.expectations import Expectations
+from actors.allocation.expectations import Expectations, Undecided
 
 
 def three() -> Expectations:
@@ -43,3 +43,48 @@ def test_a_lost_request_is_known_until_it_is_sent_again_or_removed() -> None:
     book.remove(1)
     assert book.lost() == ()
     assert book.count("b") == 1
+
+
+# ── those that are not decided on ────────────────────────────────────────────────────────────────────────────────────
+
+
+def some_undecided() -> Undecided:
+    book = Undecided()
+    book.profiles = frozenset({"a"})
+    for executor_id, profile in ((1, "a"), (2, "a"), (3, "b")):
+        book.add(executor_id, profile)
+    return book
+
+
+def test_one_that_ends_counts_until_it_is_decided_on() -> None:
+    book = some_undecided()
+    assert book.count("a") == 0
+    book.end(1)
+    book.end(1)
+    assert (book.count("a"), book.has_ended(1), book.decided) == (1, True, set())
+    book.decide((1,))
+    book.decide((1,))
+    assert (book.count("a"), book.has_ended(1), book.decided) == (0, False, set())
+
+
+def test_one_that_is_decided_on_before_its_end_is_observed_does_not_count_until_then() -> None:
+    book = some_undecided()
+    book.decide((1, 9))
+    assert (book.count("a"), book.decided) == (0, {1})
+    book.end(1)
+    assert (book.count("a"), book.decided) == (0, set())
+
+
+def test_nobody_decides_on_those_of_other_profiles() -> None:
+    book = some_undecided()
+    book.end(3)
+    book.decide((3,))
+    assert (book.count("b"), book.has_ended(3), book.decided) == (0, False, set())
+
+
+def test_a_full_sync_shows_who_has_ended_unobserved() -> None:
+    book = some_undecided()
+    book.add(4, "a")
+    book.decide((4,))
+    book.synced({2})
+    assert (book.count("a"), book.has_ended(1), book.has_ended(2), book.decided) == (1, True, False, set())

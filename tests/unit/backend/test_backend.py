@@ -943,7 +943,7 @@ def test_a_stop_that_the_driver_requested_continues_when_the_driver_ends(fleet: 
     subject = fleet(stop_delay=5 * SECOND)
     subject.backend.tell(StopBackend())
     subject.driver.stop()
-    subject.kit.advance(4 * SECOND)
+    subject.kit.advance(3 * SECOND)
     assert subject.backend.is_alive(), "an executor has not ended yet"
     subject.kit.advance(6 * SECOND)
     assert subject.pods() == []

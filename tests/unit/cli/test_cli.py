@@ -204,6 +204,7 @@ MESSAGES: list[tuple[ToDriver, dict[str, object]]] = [
             "message": LOSS.message,
             "exit_code": 137,
             "caused_by_app": True,
+            "lowered_target": False,
             **PLACE,
         },
     ),

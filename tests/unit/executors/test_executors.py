@@ -14,6 +14,7 @@ from actors.errors import Refused
 from actors.executors.executors import Executors
 from actors.executors.fleet_state import FleetState
 from actors.executors.kills import Kills
+from actors.executors.replacement import Replacement
 from actors.kube.api import DeleteOptions
 from actors.messages import (
     DecommissionExecutors,
@@ -74,7 +75,10 @@ class Host(Actor):
         self._driver = driver
         addresses = dict.fromkeys((ALLOCATOR, LIFECYCLE, POOL), children)
         self.state = FleetState(subject.initial_totals, subject.pod_prefix)
-        self.fleet = Executors(self, subject, state=self.state, children=addresses, tell=self._tell)
+        replacement = Replacement(subject, state=self.state, system=self.context.system)
+        self.fleet = Executors(
+            self, subject, state=self.state, children=addresses, tell=self._tell, replacement=replacement
+        )
         kills = Kills(
             self, subject, state=self.state, children=addresses, tell=self._tell, why_not=lambda: self.why_not
         )

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from actors.errors import SettingsError
 from actors.kube.names import label_value_problem
 from actors.kube.quantities import parse_quantity
+from actors.pods.loss_kind import LossKind
 from actors.settings import (
     AllocationSettings,
     ClaimSettings,
@@ -60,6 +61,7 @@ EVERYWHERE: Any = {
     "labels": {"team": "blue"},
     "annotations": {"example.com/Owner": "etl"},
     "on_oom": {"factor": 1.5, "max": "8Gi"},
+    "replace": "never",
 }
 OTHER: Any = {
     "instances": 5,
@@ -85,6 +87,7 @@ OTHER: Any = {
     "labels": {},
     "annotations": None,
     "on_oom": {"factor": 2, "max": "16Gi"},
+    "replace": ["NODE_LOST", "EVICTED"],
 }
 
 
@@ -551,3 +554,24 @@ def test_a_claim_that_no_pod_could_mount_is_refused(claims: list[dict[str, Any]]
 def test_a_claim_without_any_class_is_not_one_of_the_default_class() -> None:
     assert ClaimSettings(**DATA, storage_class="").storage_class == ""
     assert ClaimSettings(**DATA).storage_class is None
+
+
+@pytest.mark.parametrize(
+    ("given", "replaced"),
+    [
+        ("always", None),
+        ("never", frozenset()),
+        (["NODE_LOST", "EVICTED", "EVICTED"], {LossKind.EVICTED, LossKind.NODE_LOST}),
+        ('["PREEMPTED"]', {LossKind.PREEMPTED}),
+        ({LossKind.DELETED}, {LossKind.DELETED}),
+    ],
+)
+def test_a_profile_replaces_all_losses_none_or_those_of_some_kinds(given: Any, replaced: object) -> None:
+    assert Settings(executor={"replace": given}).replaced("default") == replaced
+
+
+@pytest.mark.parametrize("given", ["sometimes", "EVICTED", [], ["EVICTED", "LOST"], True, None, 3, [3], {"EVICTED": 1}])
+def test_another_rule_of_replacement_is_refused(given: Any) -> None:
+    (problem,) = refused(executor={"replace": given})
+    allowed = ", ".join(LossKind)
+    assert problem == f'executor.replace = {given!r}: must be "always", "never", or a list of loss kinds: {allowed}'

@@ -57,6 +57,7 @@ DEFAULTS = {
     "executor.annotations": None,
     "executor.claims": (),
     "executor.on_oom": None,
+    "executor.replace": "always",
     "executor.container": "executor",
     "executor.prefix": None,
     "executor.api_polling_interval": "30s",
