@@ -86,7 +86,7 @@ def test_stop_says_which_pods_are_left(kind: str) -> None:
     assert stage.run(program()) == ("etl-exec-1",)
 
 
-@pytest.mark.parametrize(("own_grace", "seconds"), [(None, 5), (600, 300)])
+@pytest.mark.parametrize(("own_grace", "seconds"), [(None, 4), (600, 300)])
 def test_executors_that_ignore_sigterm_are_waited_for_as_long_as_they_have_to_end(
     kind: str, own_grace: int | None, seconds: float
 ) -> None:
