@@ -210,10 +210,6 @@ class Shutdown:
         if not self._supervisor.children():  # it waited for the driver's pod: nothing was started
             self._finish()
             return
-        if self._deletes:
-            count = len(self._state.ledger.present()) if self._only is None else len(self._only)
-            grace, limit = self._longest_grace.total_seconds(), self.limit.total_seconds()
-            logger.info("deleting executors: executors=%d grace=%gs limit=%gs", count, grace, limit)
         self._backend.timers.start("shutdown", self.limit, _TimedOut())
         if self._lease is not None:
             until = self.limit - min(FOR_LEASE, self.limit * FOR_LEASE_AT_MOST)
@@ -300,6 +296,10 @@ class Shutdown:
 
     def _delete_fleet(self) -> None:
         self._step = _Step.FLEET
+        if not self._fleet.has_begun:
+            count = len(self._state.ledger.present()) if self._only is None else len(self._only)
+            grace, limit = self._longest_grace.total_seconds(), self.limit.total_seconds()
+            logger.info("deleting executors: executors=%d grace=%gs limit=%gs", count, grace, limit)
         self._fleet.delete()
 
     def _fleet_answered(self, message: FleetDeletionEvent) -> None:
