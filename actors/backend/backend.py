@@ -316,7 +316,7 @@ class Backend(Actor):
         if isinstance(message, Terminated):
             self._counts.backend.ended(message.name, message.cause)
         self._supervisor.handle(message)
-        self._shutdown.child_ended()
+        self._shutdown.advance()
 
     def _creation_blocked(self, message: CreationBlocked) -> None:
         self._state.block(message, self.clock.now())

@@ -193,7 +193,7 @@ def a_lost_connection_is_no_news(right: Any, book: Any, executor_id: int, now: f
 
 def the_fleet_is_left_behind(right: Any, stopping: Any) -> None:
     stopping._fleet.remaining.listed((), float("inf"))
-    stopping._stop_others()
+    stopping._give_fleet_up()
 
 
 def actors_outlive_their_owner(right: Any, supervisor: Any) -> None:

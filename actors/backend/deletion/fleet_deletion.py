@@ -131,15 +131,10 @@ class FleetDeletion:
             self._listing.start()
 
     def delete(self) -> None:
-        """Delete what is ours from now on."""
+        """Delete what is ours from now on. Called again if the pool has crashed, and has lost what it had not sent."""
         self.has_begun = self._deletes = True
-        self.pool_started()
-
-    def pool_started(self) -> None:
-        """List the fleet again, if it is being deleted: an earlier pool has lost what it had not sent."""
-        if self._deletes:
-            self._open.clear()
-            self._listing.start()
+        self._open.clear()
+        self._listing.start()
 
     def rest(self) -> None:
         """Delete no more, and list no more."""
