@@ -41,10 +41,10 @@ if TYPE_CHECKING:
 
     from actors.backend.driver_pod import DriverPod
     from actors.executors.executors import Executors
-    from actors.executors.fleet_state import FleetState
+    from actors.executors.fleet_context import FleetContext
     from actors.kube.api import PodApi
     from actors.lease.write_permission import WritePermission
-    from actors.runtime import Actor, Supervisor
+    from actors.runtime import Supervisor
     from actors.settings import Settings
 
 __all__ = ["PATIENCE", "Shutdown", "stop_limit"]
@@ -142,6 +142,7 @@ class Shutdown:
     """The stop of one Backend.
 
     Args:
+        context: see `FleetContext`.
         is_reached: returns whether the API has ever answered a request, other than with an error.
         end: called once, with the last message, when the stop is done.
     """
@@ -151,35 +152,34 @@ class Shutdown:
 
     def __init__(
         self,
-        backend: Actor,
-        settings: Settings,
+        context: FleetContext,
         api: PodApi,
         *,
         supervisor: Supervisor,
-        state: FleetState,
         permission: WritePermission,
         driver_pod: DriverPod,
         is_reached: Callable[[], bool],
         executors: Executors,
         end: Callable[[BackendStopped], None],
     ) -> None:
-        self._backend = backend
+        settings = context.settings
+        self._backend = context.backend
         self._app_id = settings.app_id
         self._delete_inactive = settings.backend.delete_inactive_on_stop
         self._longest_grace = longest_stop_grace(settings)
         self.limit: Final = stop_limit(settings)
         """How long the stop may take."""
-        self._lease = supervisor.address(LEASE) if settings.uses_lease else None
-        self._pool = supervisor.address(POOL)
+        self._lease = context.children.get(LEASE)
+        self._pool = context.children[POOL]
         self._supervisor = supervisor
-        self._state = state
+        self._state = context.state
         self._permission = permission
         self._driver_pod = driver_pod
         self._is_reached = is_reached
-        self._made_at = backend.clock.monotonic()
+        self._made_at = context.backend.clock.monotonic()
         self._makes_claims = makes_claims(settings)
-        self._fleet = FleetDeletion(backend, settings, api, pool=self._pool, state=state, driver_pod=driver_pod)
-        self._claims = ClaimsDeletion(backend, self._pool)
+        self._fleet = FleetDeletion(context, api, driver_pod)
+        self._claims = ClaimsDeletion(context)
         self._executors = executors
         self._end = end
         self._deletes = False

@@ -12,6 +12,7 @@ import pytest
 
 from actors.errors import Refused
 from actors.executors.executors import Executors
+from actors.executors.fleet_context import FleetContext
 from actors.executors.fleet_state import FleetState
 from actors.executors.kills import Kills
 from actors.kube.api import DeleteOptions
@@ -49,6 +50,7 @@ from actors.messages.internal import (
     TakeOver,
 )
 from actors.messages.internal.names import ALLOCATOR, LIFECYCLE, POOL
+from actors.metrics.counts import BackendCounts
 from actors.pods.loss import LossKind, LossReason
 from actors.pods.state import PodPending, PodRunning
 from actors.runtime import Actor
@@ -72,12 +74,18 @@ class Host(Actor):
         super().__init__(context)
         subject = settings(executor={"instances": 2, **executor})
         self._driver = driver
-        addresses = dict.fromkeys((ALLOCATOR, LIFECYCLE, POOL), children)
         self.state = FleetState(subject.initial_totals, subject.pod_prefix)
-        self.fleet = Executors(self, subject, state=self.state, children=addresses, tell=self._tell)
-        kills = Kills(
-            self, subject, state=self.state, children=addresses, tell=self._tell, why_not=lambda: self.why_not
+        self.context_of_fleet = FleetContext(
+            backend=self,
+            settings=subject,
+            state=self.state,
+            children=dict.fromkeys((ALLOCATOR, LIFECYCLE, POOL), children),
+            tell=self._tell,
+            why_not=lambda: self.why_not,
+            counts=BackendCounts(),
         )
+        self.fleet = Executors(self.context_of_fleet)
+        kills = Kills(self.context_of_fleet)
         self.handlers = {**self.fleet.handlers(), **kills.handlers()}
         self.why_not = ""
 
