@@ -1,8 +1,9 @@
 """Backend: the facade. A driver starts it, sends it messages, and stops it.
 
-It builds its helpers (executors, kills, start, stop, permission to write) and dispatches each message to one of them by
-one table. However it ends, the driver receives `BackendStopped` or `BackendFailed` once, as the last message. It calls
-the API only to review its rights, to read the driver's pod, and to list the fleet during a stop. No handler blocks.
+It builds its parts (executors, kills, start, stop, permission to write) and dispatches each message to one of them by
+one table, in which other parts may listen. However it ends, the driver receives `BackendStopped` or `BackendFailed`
+once, as the last message. It calls the API only to review its rights, to read the driver's pod, and to list the fleet
+during a stop. No handler blocks.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from datetime import timedelta
 from functools import partial
 from inspect import iscoroutinefunction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from actors.backend import children
 from actors.backend.backend_ref import BackendRef
@@ -25,6 +26,7 @@ from actors.backend.shutdown import PATIENCE, Shutdown
 from actors.backend.startup import Startup
 from actors.errors import Refused
 from actors.executors.executors import Executors
+from actors.executors.fleet_context import FleetContext
 from actors.executors.fleet_state import FleetState
 from actors.executors.kills import Kills
 from actors.executors.publication import Publication
@@ -47,7 +49,7 @@ from actors.messages.internal import (
     RetryNow,
     Source,
 )
-from actors.messages.internal.names import ALLOCATOR, POOL, RECORDER, WATCH
+from actors.messages.internal.names import POOL, RECORDER, WATCH
 from actors.metrics.counts import FleetCounts
 from actors.metrics.tracing import LONGEST_CALL, Tracing
 from actors.runtime import (
@@ -67,7 +69,7 @@ from actors.settings import Settings
 from actors.text import get_logger, log_with
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from os import PathLike
 
     from actors.backend.children import Maker
@@ -192,7 +194,6 @@ class Backend(Actor):
             self._process = process_for(settings, api, backend=self.myself, counts=counts, timers=timers)
         self._owns_system = owns_system
         self._counts = counts
-        self._sources: dict[Source, Freshness] = {}
         self._supervisor = Supervisor(self, self._escalated, settings.backend.hang_timeout)
         self._children = {name: self._supervisor.address(name) for name in children.names(settings)}
         self._tracing = tracing
@@ -203,35 +204,22 @@ class Backend(Actor):
         self._crash_report = CrashReport(self._channel)
         tell = self._channel.tell
         self._permission = WritePermission(self, settings, pool=self._children[POOL], tell=tell)
-        self._executors = Executors(
-            self,
-            settings,
+        fleet = FleetContext(
+            backend=self,
+            settings=settings,
             state=self._state,
             children=self._children,
             tell=tell,
-            replacement=Replacement(settings, state=self._state, system=context.system, rule=replace),
+            why_not=self._permission.why_not,
             counts=counts.backend,
         )
-        self._kills = Kills(
-            self,
-            settings,
-            state=self._state,
-            children=self._children,
-            tell=tell,
-            why_not=self._permission.why_not,
-            policy=roll_policy,
-        )
-        self._scaling = Scaling(
-            self,
-            state=self._state,
-            allocator=self._children[ALLOCATOR],
-            kills=self._kills,
-            why_not=self._permission.why_not,
-        )
-        self._driver_pod = DriverPod(self, settings, self._api)
+        replacement = Replacement(settings, state=self._state, system=context.system, rule=replace)
+        self._executors = Executors(fleet, replacement)
+        self._kills = Kills(fleet, roll_policy)
+        self._scaling = Scaling(fleet, self._kills)
+        self._driver_pod = DriverPod(fleet, self._api)
         self._startup = Startup(
-            self,
-            settings,
+            fleet,
             self._api,
             supervisor=self._supervisor,
             specs=partial(
@@ -247,19 +235,15 @@ class Backend(Actor):
                 place=self._place,
             ),
             driver_pod=self._driver_pod,
-            sources=self._sources,
             permission=self._permission,
             executors=self._executors,
             kills=self._kills,
-            tell=tell,
             fail=self._cannot_start,
         )
         self._shutdown = Shutdown(
-            self,
-            settings,
+            fleet,
             self._api,
             supervisor=self._supervisor,
-            state=self._state,
             permission=self._permission,
             driver_pod=self._driver_pod,
             is_reached=self._is_reached,
@@ -267,28 +251,19 @@ class Backend(Actor):
             end=self._end,
         )
         self._publication = Publication(
-            self,
-            state=self._state,
-            sources=self._sources,
-            status=self._status,
-            hold=self._channel.hold,
-            release=self._channel.release,
+            fleet, status=self._status, hold=self._channel.hold, release=self._channel.release
         )
-        self._handlers = _merged(
-            self.handlers(),
-            self._executors.handlers(),
-            self._kills.handlers(),
-            self._scaling.handlers(),
-            self._startup.handlers(),
-            self._shutdown.handlers(),
-            self._publication.handlers(),
+        parts = (self._executors, self._kills, self._scaling, self._startup, self._shutdown, self._publication)
+        self._table = _table(
+            [self.handlers(), *(part.handlers() for part in parts)],
+            [self._scaling.listeners(), self._driver_pod.listeners()],
         )
         self.at_end(self._close)
 
     # ── messages ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def handlers(self) -> dict[type, Callable[..., object]]:
-        """Map each message that no single helper handles to its handler."""
+        """Map each message that no single part handles to its handler."""
         return {
             CreationBlocked: self._creation_blocked,
             Freshness: self._source_changed,
@@ -312,14 +287,14 @@ class Backend(Actor):
         if isinstance(message, SupervisorMessage):
             self._supervise(message)
             return None
-        handle = self._handlers.get(type(message))
-        if handle is None:
+        row = self._table.get(type(message))
+        if row is None:
             raise Refused(f"the backend has no handler for {type(message).__name__}")
         if type(message) in FROM_DRIVER:
             message = checked(cast("FromDriver", message), self._settings.profile_names)
-        answer = handle(message)
-        self._scaling.notice(message)
-        self._driver_pod.suspect(message)
+        answer = row.handle(message)
+        for listen in row.listeners:
+            listen(message)
         if self._tracing is not None and answer is not False:
             self._tracing.notice(message)
         return answer
@@ -328,19 +303,20 @@ class Backend(Actor):
         if isinstance(message, Terminated):
             self._counts.backend.ended(message.name, message.cause)
         self._supervisor.handle(message)
-        self._shutdown.child_ended()
+        self._shutdown.advance()
 
     def _creation_blocked(self, message: CreationBlocked) -> None:
         self._state.block(message, self.clock.now())
         self._permission.creation_blocked(message)
 
     def _source_changed(self, message: Freshness) -> None:
-        self._sources[message.source] = joined(self._sources.get(message.source), message)
+        sources = self._state.sources
+        sources[message.source] = joined(sources.get(message.source), message)
         self._startup.advance()
 
     def _hasten_watch(self, _: Polled) -> None:
         """A poll succeeded: if the watch backs off because its requests failed, let it retry now."""
-        watch, freshness = self._children[WATCH], self._sources.get(Source.WATCH)
+        watch, freshness = self._children[WATCH], self._state.sources.get(Source.WATCH)
         if freshness is not None and freshness.error is not None and watch.is_alive():
             watch.tell(RetryNow())
 
@@ -379,7 +355,7 @@ class Backend(Actor):
             ledger=ledger,
             profiles=self._permission.over(self._state.counts(), ledger.entries.values()),
             totals=self._state.totals,
-            sources=self._sources,
+            sources=self._state.sources,
             now=self.clock.monotonic(),
             stopping=self._shutdown.has_begun,
             may_write=self._permission.may_write,
@@ -433,7 +409,7 @@ class Backend(Actor):
     def _is_reached(self) -> bool:
         """Whether the API has ever answered a request, other than with an error."""
         return self._counts.requests().any_succeeded() or any(
-            last.heard_at is not None for last in self._sources.values()
+            last.heard_at is not None for last in self._state.sources.values()
         )
 
     def _escalated(self, name: str, cause: BaseException) -> None:
@@ -505,10 +481,24 @@ def _export(metrics: Metrics, counts: FleetCounts, system: ActorSystem) -> None:
         raise TimeoutError(f"the exporter of metrics does not take the fleet: {error}") from error
 
 
-def _merged(*tables: Mapping[type, Callable[..., object]]) -> dict[type, Callable[..., object]]:
-    """Merge tables of handlers. Each message has one handler."""
-    merged: dict[type, Callable[..., object]] = {}
-    for table in tables:
-        assert not merged.keys() & table.keys(), "two handlers for one message"
-        merged |= table
-    return merged
+class _Row(NamedTuple):
+    """Who receives a message."""
+
+    handle: Callable[..., object]
+    """Its answer is the Backend's."""
+    listeners: tuple[Callable[..., object], ...]
+    """They are called after that, in this order, unless it has raised an error."""
+
+
+def _table(
+    handlers: Iterable[Mapping[type, Callable[..., object]]], listeners: Iterable[Mapping[type, Callable[..., object]]]
+) -> dict[type, _Row]:
+    """Return who receives which message. Each message has one handler."""
+    table: dict[type, _Row] = {}
+    for part in handlers:
+        assert not table.keys() & part.keys(), "two handlers for one message"
+        table |= {kind: _Row(handle, ()) for kind, handle in part.items()}
+    for part in listeners:
+        for kind, listen in part.items():
+            table[kind] = table[kind]._replace(listeners=(*table[kind].listeners, listen))
+    return table

@@ -91,6 +91,7 @@ def makers(
             api=api,
             app_id=app_id,
             limit=settings.allocation.max_requests_in_flight,
+            repeat_interval=settings.executor.api_polling_interval,
             rate=settings.allocation.max_requests_per_second,
             counts=counts.pool,
             max_retry_after=settings.api.max_retry_after,

@@ -20,16 +20,18 @@ from actors.errors import ApiError, BadRequest, Forbidden, NotFound, SettingsErr
 from actors.kube.retries import Patience, retry_delay
 from actors.manifests.executor_pod import controller_reference, owner_reference
 from actors.messages.internal import ExecutorSeen, RemoveExecutor
-from actors.pods.loss import LossKind, LossReason
+from actors.pods.loss import LossKind
 from actors.pods.pod import Pod
 from actors.pods.state import PodTerminating
 from actors.runtime import Backoff, elapsed
 from actors.text import get_logger
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from actors.executors.fleet_context import FleetContext
     from actors.kube.api import Manifest, PodApi
-    from actors.runtime import Actor, Moment
-    from actors.settings import Settings
+    from actors.runtime import Moment
 
 __all__ = ["DriverPod", "DriverPodMessage"]
 
@@ -66,8 +68,9 @@ class DriverPod:
 
     handles: ClassVar[tuple[type, ...]] = get_args(DriverPodMessage)
 
-    def __init__(self, backend: Actor, settings: Settings, api: PodApi) -> None:
-        self._backend = backend
+    def __init__(self, context: FleetContext, api: PodApi) -> None:
+        settings = context.settings
+        self._backend = context.backend
         self._api = api
         self._name = settings.driver_pod_name or ""
         self._ready_timeout = settings.backend.driver_ready_timeout
@@ -123,16 +126,17 @@ class DriverPod:
             case _:
                 assert_never(message)
 
-    def suspect(self, message: object) -> None:
-        """Read the pod again if others delete an executor: it may be garbage collected because its owner is gone."""
-        match message:
-            case (
-                ExecutorSeen(state=PodTerminating())
-                | RemoveExecutor(reason=LossReason(kind=LossKind.DELETED | LossKind.NEVER_STARTED))
-            ):
-                self._read_again_soon()
-            case _:
-                pass
+    def listeners(self) -> dict[type, Callable[..., object]]:
+        """Map each message that may tell of an executor that is garbage collected: then the pod is gone."""
+        return {ExecutorSeen: self._executor_seen, RemoveExecutor: self._executor_removed}
+
+    def _executor_seen(self, message: ExecutorSeen) -> None:
+        if isinstance(message.state, PodTerminating):
+            self._read_again_soon()
+
+    def _executor_removed(self, message: RemoveExecutor) -> None:
+        if message.reason.kind in {LossKind.DELETED, LossKind.NEVER_STARTED}:
+            self._read_again_soon()
 
     def _read_again_soon(self) -> None:
         now, last = self._backend.clock.monotonic(), self._suspected_at

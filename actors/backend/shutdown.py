@@ -1,12 +1,10 @@
 """The stop of a Backend: a small state machine, driven by messages, that never blocks and always ends in time.
 
-The sources and the Allocator stop first, so that nothing more is requested. The pool drains, so that no create is under
-way. The fleet is deleted and listed until it is gone (`FleetDeletion`), then its claims are deleted (`ClaimsDeletion`),
-and the other actors stop. If the fleet is to be left, killed executors are deleted all the same. The lease is kept
-until no actor is left that writes, then released, also if the fleet takes too long. While it is not ours nothing is
-deleted, and nothing at all if another driver holds it. If the API was never reached, nothing was requested, and nothing
-is deleted. Each step runs even if the previous one failed; `stop_limit` ends them all. An executor whose pod will end
-by itself is reported removed, with that reason; the other pods are named as those that may be left.
+`_Step` has the steps in their order, `Shutdown._begin_step` what each does, and `Shutdown._waits` whether it has
+something to wait for: a step without that is left out. If the fleet is to be left, killed executors are deleted all the
+same. While the lease is not ours nothing is deleted, and nothing at all if another driver holds it. If the API was
+never reached, nothing was requested, and nothing is deleted. `stop_limit` ends all steps. An executor whose pod will
+end by itself is reported removed, with that reason; the other pods are named as those that may be left.
 """
 
 from __future__ import annotations
@@ -14,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, assert_never
 
 from actors.backend.deletion.claims_deletion import ClaimsDeletion
 from actors.backend.deletion.fleet_deletion import FleetDeletion, FleetDeletionEvent, ListDue, LookedUp
@@ -43,10 +41,10 @@ if TYPE_CHECKING:
 
     from actors.backend.driver_pod import DriverPod
     from actors.executors.executors import Executors
-    from actors.executors.fleet_state import FleetState
+    from actors.executors.fleet_context import FleetContext
     from actors.kube.api import PodApi
     from actors.lease.write_permission import WritePermission
-    from actors.runtime import Actor, Supervisor
+    from actors.runtime import Supervisor
     from actors.settings import Settings
 
 __all__ = ["PATIENCE", "Shutdown", "stop_limit"]
@@ -108,27 +106,43 @@ def stop_limit(settings: Settings) -> timedelta:
 
 
 class _Step(Enum):
+    """The steps in their order, each with what it waits for, in the words of the log."""
+
     NOT_BEGUN = "not begun"
     WRITERS = "waiting for the sources and the Allocator"
+    """They stop first: nothing more is requested."""
     DRAIN = "waiting for creates under way"
+    """The pool answers each that it has sent."""
     PERMISSION = "waiting for the lease, to delete the fleet"
+    """Without a lease, and with ours, there is nothing to wait for. A lost lease leads back to here."""
     FLEET = "waiting for the fleet to be gone"
+    """`FleetDeletion` deletes it, and lists what is left."""
     CLAIMS = "waiting for the fleet's claims to be deleted"
+    """`ClaimsDeletion` deletes them, if no executor owns them."""
     OTHERS = "waiting for the other actors that write"
+    """The lease is kept until they have ended."""
     REQUESTS = "waiting for requests that were under way"
+    """Only if the actors had to stop before the API had answered all that they had sent."""
     LEASE = "waiting for the lease to be released"
+    """If its keeper is down, the lease expires by itself."""
     CHILDREN = "waiting for the other actors"
     DONE = "done"
 
 
+_STEPS: Final = tuple(_Step)
+
 WITH_FLEET: Final = frozenset({_Step.WRITERS, _Step.DRAIN, _Step.PERMISSION, _Step.FLEET, _Step.CLAIMS})
-"""The steps before the writers stop."""
+"""The steps before the actors that write stop."""
+
+WITH_PERMISSION: Final = frozenset({_Step.PERMISSION, _Step.FLEET, _Step.CLAIMS})
+"""The steps that a lost lease interrupts."""
 
 
 class Shutdown:
     """The stop of one Backend.
 
     Args:
+        context: see `FleetContext`.
         is_reached: returns whether the API has ever answered a request, other than with an error.
         end: called once, with the last message, when the stop is done.
     """
@@ -138,40 +152,39 @@ class Shutdown:
 
     def __init__(
         self,
-        backend: Actor,
-        settings: Settings,
+        context: FleetContext,
         api: PodApi,
         *,
         supervisor: Supervisor,
-        state: FleetState,
         permission: WritePermission,
         driver_pod: DriverPod,
         is_reached: Callable[[], bool],
         executors: Executors,
         end: Callable[[BackendStopped], None],
     ) -> None:
-        self._backend = backend
+        settings = context.settings
+        self._backend = context.backend
         self._app_id = settings.app_id
         self._delete_inactive = settings.backend.delete_inactive_on_stop
         self._longest_grace = longest_stop_grace(settings)
         self.limit: Final = stop_limit(settings)
         """How long the stop may take."""
-        self._lease = supervisor.address(LEASE) if settings.uses_lease else None
-        self._pool = supervisor.address(POOL)
+        self._lease = context.children.get(LEASE)
+        self._pool = context.children[POOL]
         self._supervisor = supervisor
-        self._state = state
+        self._state = context.state
         self._permission = permission
         self._driver_pod = driver_pod
         self._is_reached = is_reached
-        self._made_at = backend.clock.monotonic()
+        self._made_at = context.backend.clock.monotonic()
         self._makes_claims = makes_claims(settings)
-        self._fleet = FleetDeletion(backend, settings, api, pool=self._pool, state=state, driver_pod=driver_pod)
-        self._claims = ClaimsDeletion(backend, self._pool)
+        self._fleet = FleetDeletion(context, api, driver_pod)
+        self._claims = ClaimsDeletion(context)
         self._executors = executors
         self._end = end
         self._deletes = False
         self._were_stopped_early = False
-        """The writers were stopped before the API had answered all that they had sent."""
+        """The actors that write were stopped before the API had answered all that they had sent."""
         self._had_pool = False
         """A pool has started."""
         self._step = _Step.NOT_BEGUN
@@ -188,7 +201,7 @@ class Shutdown:
             PageArrived: self._fleet_answered,
             PodsDeleted: self._fleet_answered,
             _FleetOverdue: self._fleet_overdue,
-            _RequestsOver: self._release,
+            _RequestsOver: self._requests_over,
             _TimedOut: self._timed_out,
             _UnreachedDue: self._give_up,
         }
@@ -199,21 +212,16 @@ class Shutdown:
         return self._step is not _Step.NOT_BEGUN
 
     def begin(self, *, delete: bool) -> None:
-        """Stop the writers. `delete` says whether to delete all executors, or only those that were killed."""
+        """Begin the stop. `delete` says whether to delete all executors, or only those that were killed."""
         include_inactive = delete and self._delete_inactive
         self._only = None if delete else self._state.to_delete()
         self._state.ending = self._only
         self._deletes = self._only is None or bool(self._only)
         self._fleet.begin(self._only, include_inactive=include_inactive)
-        self._step = _Step.WRITERS
-        self.permission_changed()
+        self._leave_to_another_driver()
         if not self._supervisor.children():  # it waited for the driver's pod: nothing was started
-            self._finish()
+            self._go_to(_Step.DONE)
             return
-        if self._deletes:
-            count = len(self._state.ledger.present()) if self._only is None else len(self._only)
-            grace, limit = self._longest_grace.total_seconds(), self.limit.total_seconds()
-            logger.info("deleting executors: executors=%d grace=%gs limit=%gs", count, grace, limit)
         self._backend.timers.start("shutdown", self.limit, _TimedOut())
         if self._lease is not None:
             until = self.limit - min(FOR_LEASE, self.limit * FOR_LEASE_AT_MOST)
@@ -225,103 +233,138 @@ class Shutdown:
                 self._give_up()
                 return
             self._backend.timers.start("unreached", left, _UnreachedDue())
-        for name in WRITERS:
-            self._supervisor.stop(name)
-        self.child_ended()
+        self._go_to(_Step.WRITERS)
 
-    def _give_up(self, _: _UnreachedDue | None = None) -> None:
-        """End the stop if the API was never reached: nothing was requested, and nothing is known that is to delete."""
-        if not self._is_reached():
-            logger.warning("API never reached, nothing is deleted: app_id=%s", self._app_id)
-            self._deletes = False
-            self._stop_children()
+    # ── the order ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    def child_ended(self) -> None:
-        """Take the next step if the last child that a step waits for has ended."""
-        running = self._supervisor.children()
-        if self._step is _Step.WRITERS and not set(WRITERS) & set(running):
-            self._step = _Step.DRAIN
-            self._pool.tell(Drain(self._backend.myself))
-        elif self._step is _Step.OTHERS and not {*running} - {LEASE}:
-            self._writers_ended()
-        elif self._step is _Step.LEASE and not self._keeper_is_alive():
-            self._stop_children()
-        elif self._step is _Step.CHILDREN and not running:
-            self._finish()
+    def _go_to(self, step: _Step) -> None:
+        """Take a step, or the first one after it that has something to wait for."""
+        if self._step is _Step.DONE:
+            return
+        while not self._waits(step):
+            step = _after(step)
+        self._step = step
+        self._begin_step()
+        self.advance()  # what the step waits for may be there already
+
+    def advance(self) -> None:
+        """Take the next step if the current one has nothing to wait for any more. Called again whenever a child ends.
+
+        The answer that a step waits for leads on by its handler.
+        """
+        if not self._waits(self._step):
+            self._go_to(_after(self._step))
+
+    def _waits(self, step: _Step) -> bool:
+        """Whether a step has something to wait for."""
+        running = set(self._supervisor.children())
+        match step:
+            case _Step.WRITERS:
+                return not running.isdisjoint(WRITERS)
+            case _Step.PERMISSION:
+                return self._deletes and not self._permission.may_write
+            case _Step.FLEET:
+                return self._deletes
+            case _Step.CLAIMS:
+                return self._deletes and self._only is None and self._makes_claims and bool(self._driver_pod.owners)
+            case _Step.OTHERS:
+                return self._lease is not None and bool(running - {LEASE})
+            case _Step.REQUESTS:
+                return self._were_stopped_early
+            case _Step.LEASE:
+                return self._keeper_is_alive()
+            case _Step.CHILDREN:
+                return bool(running)
+            case _Step.NOT_BEGUN | _Step.DRAIN | _Step.DONE:
+                return True
+            case _:
+                assert_never(step)
+
+    def _begin_step(self) -> None:  # noqa: C901, PLR0912 - one case a step
+        """Do what the current step begins with."""
+        match self._step:
+            case _Step.WRITERS:
+                for name in WRITERS:
+                    self._supervisor.stop(name)
+            case _Step.DRAIN:
+                self._pool.tell(Drain(self._backend.myself))
+            case _Step.PERMISSION:
+                self._fleet.look()
+            case _Step.FLEET:
+                self._delete_fleet()
+            case _Step.CLAIMS:
+                self._claims.begin()
+            case _Step.OTHERS:
+                for name in reversed(self._supervisor.children()):
+                    if name != LEASE:
+                        self._supervisor.stop(name)
+            case _Step.REQUESTS:
+                self._backend.timers.start("requests", LOST_REQUESTS, _RequestsOver())
+            case _Step.LEASE:
+                self._supervisor.address(LEASE).tell(ReleaseLease(self._backend.myself))
+            case _Step.CHILDREN:
+                self._supervisor.stop_all()
+            case _Step.DONE:
+                self._finish()
+            case _Step.NOT_BEGUN:
+                pass
+            case _:
+                assert_never(self._step)
+
+    # ── answers ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _drained(self, message: Drained) -> None:
+        if self._step is _Step.DRAIN:
+            self._fleet.drained(message)
+            self._go_to(_Step.PERMISSION)
+
+    def _fleet_answered(self, message: FleetDeletionEvent) -> None:
+        if self._step in {_Step.PERMISSION, _Step.FLEET} and self._fleet.handle(message):
+            self._fleet.rest()
+            self._go_to(_Step.CLAIMS)
+
+    def _claims_answered(self, message: ClaimsListed | ClaimDeleted) -> None:
+        if self._step is _Step.CLAIMS and self._claims.handle(message, self._driver_pod.owners[-1]):
+            self._go_to(_Step.OTHERS)
+
+    def _requests_over(self, _: _RequestsOver) -> None:
+        self._go_to(_Step.LEASE)
+
+    def _lease_released(self, _: LeaseReleased) -> None:
+        if self._step is _Step.LEASE:
+            self._go_to(_Step.CHILDREN)
 
     def permission_changed(self) -> None:
         """Delete the fleet once the lease is ours. If another living driver holds it, the fleet is that driver's."""
-        if self._permission.may_write:
-            if self._step is _Step.PERMISSION:
-                self._delete_fleet()
-            return
-        if self._permission.holder is not None and self._deletes:
-            logger.warning("fleet not deleted, another driver holds the lease: holder=%s", self._permission.holder)
-            self._deletes = False
-        if self._step in {_Step.PERMISSION, _Step.FLEET, _Step.CLAIMS}:
+        self._leave_to_another_driver()
+        if not self._permission.may_write and self._step in WITH_PERMISSION:
             self._fleet.rest()
-            self._decide()
+            self._go_to(_Step.PERMISSION)
+        else:
+            self.advance()
+
+    def _leave_to_another_driver(self) -> None:
+        permission = self._permission
+        if not permission.may_write and permission.holder is not None and self._deletes:
+            logger.warning("fleet not deleted, another driver holds the lease: holder=%s", permission.holder)
+            self._deletes = False
 
     def pool_started(self) -> None:
         """Repeat the request that the last pool, if there was one, has lost."""
         if self._had_pool and self._step in {_Step.NOT_BEGUN, _Step.WRITERS, _Step.DRAIN}:
             self._fleet.remaining.pool_lost()
         self._had_pool = True
-        if self._step is _Step.DRAIN:
-            self._pool.tell(Drain(self._backend.myself))
-        elif self._step is _Step.FLEET:
-            self._fleet.pool_started()
-        elif self._step is _Step.CLAIMS:
-            self._claims.begin()
+        if self._step in {_Step.DRAIN, _Step.FLEET, _Step.CLAIMS}:
+            self._begin_step()
 
-    def fail(self, cause: BaseException) -> None:
-        """End the stop now, because a child failed too often."""
-        logger.warning("stop ended early: step=%s cause=%r", self._step.value, cause)
-        if self._keeper_is_alive() and self._step in WITH_FLEET:
-            self._give_fleet_up()
-            return
-        self._supervisor.stop_all()
-        self._finish()
+    # ── ends before their time ──────────────────────────────────────────────────────────────────────────────────
 
-    def _drained(self, message: Drained) -> None:
-        if self._step is _Step.DRAIN:
-            self._fleet.drained(message)
-            self._decide()
-
-    def _decide(self) -> None:
-        """Delete the fleet if that is requested and permitted."""
-        if not self._deletes:
-            self._stop_others()
-        elif self._permission.may_write:
-            self._delete_fleet()
-        else:
-            self._step = _Step.PERMISSION
-            self._fleet.look()
-
-    def _delete_fleet(self) -> None:
-        self._step = _Step.FLEET
-        self._fleet.delete()
-
-    def _fleet_answered(self, message: FleetDeletionEvent) -> None:
-        if self._step in {_Step.PERMISSION, _Step.FLEET} and self._fleet.handle(message):
-            self._delete_claims()
-
-    def _delete_claims(self) -> None:
-        """Delete the claims of a fleet that is gone, if its executors do not own them."""
-        self._fleet.rest()
-        if self._only is None and self._makes_claims and self._driver_pod.owners:
-            self._step = _Step.CLAIMS
-            self._claims.begin()
-        else:
-            self._stop_others()
-
-    def _claims_answered(self, message: ClaimsListed | ClaimDeleted) -> None:
-        if self._step is _Step.CLAIMS and self._claims.handle(message, self._driver_pod.owners[-1]):
-            self._stop_others()
-
-    def _lease_released(self, _: LeaseReleased) -> None:
-        if self._step is _Step.LEASE:
-            self._stop_children()
+    def _give_up(self, _: _UnreachedDue | None = None) -> None:
+        """End the stop if the API was never reached: nothing was requested, and nothing is known that is to delete."""
+        if not self._is_reached():
+            logger.warning("API never reached, nothing is deleted: app_id=%s", self._app_id)
+            self._deletes = False
+            self._go_to(_Step.CHILDREN)
 
     def _fleet_overdue(self, _: _FleetOverdue) -> None:
         """Give the fleet up while there is time to release the lease: the next driver would wait for its expiry."""
@@ -330,56 +373,42 @@ class Shutdown:
             self._give_fleet_up()
 
     def _give_fleet_up(self) -> None:
-        """Stop all writers, though the API may not have answered all that they have sent."""
+        """Stop the actors that write, though the API may not have answered all that they have sent."""
         self._fleet.rest()
         self._were_stopped_early = True
-        self._stop_others()
+        self._go_to(_Step.OTHERS)
+
+    def fail(self, cause: BaseException) -> None:
+        """End the stop now, because a child failed too often."""
+        logger.warning("stop ended early: step=%s cause=%r", self._step.value, cause)
+        if self._keeper_is_alive() and self._step in WITH_FLEET:
+            self._give_fleet_up()
+        else:
+            self._end_now()
 
     def _timed_out(self, _: _TimedOut) -> None:
         """End the stop, and name the pods that may be left."""
         logger.warning("stop timed out: step=%s limit=%ss", self._step.value, self.limit.total_seconds())
+        self._end_now()
+
+    def _end_now(self) -> None:
         self._supervisor.stop_all()
-        self._finish()
-
-    def _stop_others(self) -> None:
-        """Stop all children but the lease keeper: another driver may write only when they have ended."""
-        if self._lease is None:
-            self._stop_children()
-            return
-        self._step = _Step.OTHERS
-        for name in reversed(self._supervisor.children()):
-            if name != LEASE:
-                self._supervisor.stop(name)
-        self.child_ended()
-
-    def _writers_ended(self) -> None:
-        """Release the lease, but not before the API server has done with what the writers have sent."""
-        if self._were_stopped_early:
-            self._step = _Step.REQUESTS
-            self._backend.timers.start("requests", LOST_REQUESTS, _RequestsOver())
-        else:
-            self._release()
-
-    def _release(self, _: _RequestsOver | None = None) -> None:
-        """Release the lease. If its keeper is down, the lease expires by itself."""
-        self._step = _Step.LEASE
-        if self._lease is not None and self._keeper_is_alive():
-            self._lease.tell(ReleaseLease(self._backend.myself))
-        else:
-            self._stop_children()
+        self._go_to(_Step.DONE)
 
     def _keeper_is_alive(self) -> bool:
         return self._lease is not None and self._lease.is_alive()
 
-    def _stop_children(self) -> None:
-        self._step = _Step.CHILDREN
-        self._supervisor.stop_all()
-        self.child_ended()
+    # ── the fleet ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _delete_fleet(self) -> None:
+        if not self._fleet.has_begun:
+            count = len(self._state.ledger.present()) if self._only is None else len(self._only)
+            grace, limit = self._longest_grace.total_seconds(), self.limit.total_seconds()
+            logger.info("deleting executors: executors=%d grace=%gs limit=%gs", count, grace, limit)
+        self._fleet.delete()
 
     def _finish(self) -> None:
-        if self._step is _Step.DONE:
-            return
-        self._step = _Step.DONE
+        """Report what was deleted and what is left."""
         self._fleet.rest()
         remaining = self._fleet.remaining
         ending = remaining.ending() if self._fleet.has_begun else {}
@@ -400,3 +429,7 @@ class Shutdown:
                 requested = entry.killed.message if entry.killed is not None else None
                 reason = stopped_with_fleet(entry.executor_id, requested, ends_by=ending.get(pod))
                 self._executors.remove(entry.executor_id, entry.uid, reason)
+
+
+def _after(step: _Step) -> _Step:
+    return _STEPS[_STEPS.index(step) + 1]

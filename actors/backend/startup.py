@@ -22,16 +22,15 @@ from actors.runtime import Backoff
 from actors.text import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable
 
     from actors.executors.executors import Executors
+    from actors.executors.fleet_context import FleetContext
     from actors.executors.kills import Kills
     from actors.kube.api import PodApi
     from actors.lease.write_permission import WritePermission
-    from actors.messages import ToDriver
-    from actors.messages.internal import Freshness, Source
-    from actors.runtime import Actor, Address, ChildSpec, Supervisor
-    from actors.settings import Settings
+    from actors.messages.internal import Freshness
+    from actors.runtime import Address, ChildSpec, Supervisor
 
 __all__ = ["Outcome", "Startup", "opened", "out_of_time"]
 
@@ -80,28 +79,26 @@ class Startup:
     """The start of one Backend, and every restart of its children.
 
     Args:
+        context: see `FleetContext`.
         specs: returns the specs of the children for the `owners` of the executors.
-        sources: the last `Freshness` of each source; the Backend updates it.
         fail: called with the error that ends the backend.
     """
 
     def __init__(
         self,
-        backend: Actor,
-        settings: Settings,
+        context: FleetContext,
         api: PodApi,
         *,
         supervisor: Supervisor,
         specs: Callable[..., Iterable[ChildSpec]],
         driver_pod: DriverPod,
-        sources: Mapping[Source, Freshness],
         permission: WritePermission,
         executors: Executors,
         kills: Kills,
-        tell: Callable[[ToDriver], None],
         fail: Callable[[Exception], None],
     ) -> None:
-        self._backend = backend
+        settings = context.settings
+        self._backend = context.backend
         self._api = api
         self._app_id = settings.app_id
         self._timeout = settings.backend.start_timeout
@@ -110,11 +107,11 @@ class Startup:
         self._supervisor = supervisor
         self._specs = specs
         self._driver_pod = driver_pod
-        self._sources = sources
+        self._sources = context.state.sources
         self._permission = permission
         self._executors = executors
         self._kills = kills
-        self._tell = tell
+        self._tell = context.tell
         self._fail = fail
         self._patience = Patience()
         self._has_children = False

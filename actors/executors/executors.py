@@ -44,20 +44,17 @@ from actors.messages.internal import (
     TakeOver,
 )
 from actors.messages.internal.names import ALLOCATOR, LEASE, LIFECYCLE
-from actors.metrics.counts import BackendCounts
 from actors.text import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable
 
-    from actors.executors.fleet_state import FleetState
+    from actors.executors.fleet_context import FleetContext
     from actors.executors.ledger import Ledger
     from actors.executors.replacement import Replacement
     from actors.messages import ToDriver
     from actors.pods.loss import LossReason
     from actors.pods.pod import Pod
-    from actors.runtime import Actor, Address
-    from actors.settings import Settings
 
 __all__ = ["Executors"]
 
@@ -74,37 +71,17 @@ class _ForgetDue:
 
 
 class Executors:
-    """The executors of one fleet.
+    """The executors of one fleet."""
 
-    Args:
-        backend: its timers and clock are used.
-        settings: of the fleet.
-        state: what is known of the fleet; changed here.
-        children: the addresses of the Backend's children, by name.
-        tell: sends a message, unless it is None, to the driver.
-        replacement: decides what follows from an end.
-        counts: for the metrics.
-    """
-
-    def __init__(
-        self,
-        backend: Actor,
-        settings: Settings,
-        *,
-        state: FleetState,
-        children: Mapping[str, Address],
-        tell: Callable[[ToDriver | None], None],
-        replacement: Replacement,
-        counts: BackendCounts | None = None,
-    ) -> None:
-        self._timers = backend.timers
-        self._clock = backend.clock
-        self._settings = settings
-        self._state = state
-        self._children = children
-        self._tell = tell
+    def __init__(self, context: FleetContext, replacement: Replacement) -> None:
+        self._timers = context.backend.timers
+        self._clock = context.backend.clock
+        self._settings = context.settings
+        self._state = context.state
+        self._children = context.children
+        self._tell = context.tell
+        self._counts = context.counts
         self._replacement = replacement
-        self._counts = counts or BackendCounts()
         self._unknown: set[int] = set()
         """Ids of which a registration was refused with a warning."""
         self._takeovers = 0

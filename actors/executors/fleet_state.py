@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from actors.executors.ledger import Ledger
 from actors.messages import HeldPod, ProfileStatus
 from actors.messages.executor import ENDED_KEPT
-from actors.messages.internal import SetTotalExpectedExecutors, StartFailureRecord
+from actors.messages.internal import Freshness, SetTotalExpectedExecutors, Source, StartFailureRecord
 from actors.pods import ids
 from actors.pods.state import PodTerminating
 
@@ -54,6 +54,8 @@ class FleetState:
     ledger: Ledger = field(default_factory=Ledger)
     states: Mapping[int, PodState] = field(default_factory=dict)
     """The newest snapshot's states. The Backend keeps pods only here."""
+    sources: dict[Source, Freshness] = field(default_factory=dict)
+    """What each source reported last."""
     finalized: dict[int, HeldPod] = field(default_factory=dict)
     """The pods that finalizers hold, and those that they will hold when their grace period is over."""
     changed: dict[int, EndedExecutor | None] | None = None

@@ -26,12 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from datetime import timedelta
 
-    from actors.executors.fleet_state import FleetState
+    from actors.executors.fleet_context import FleetContext
     from actors.executors.roll import Candidate, RollPolicy
-    from actors.messages import ToDriver
     from actors.messages.internal import LedgerEntry
-    from actors.runtime import Actor, Address
-    from actors.settings import Settings
 
 __all__ = ["Kills"]
 
@@ -64,38 +61,24 @@ class Kills:
     """The kills and rolls of one fleet.
 
     Args:
-        backend: its timers and clock are used.
-        settings: of the fleet.
-        state: what is known of the fleet; changed here.
-        children: the addresses of the Backend's children, by name.
-        tell: sends a message, unless it is None, to the driver.
-        why_not: returns why nothing may be written now, "" while it may.
+        context: see `FleetContext`.
         policy: chooses the executor to roll; by default `roll.policy`.
     """
 
-    def __init__(
-        self,
-        backend: Actor,
-        settings: Settings,
-        *,
-        state: FleetState,
-        children: Mapping[str, Address],
-        tell: Callable[[ToDriver | None], None],
-        why_not: Callable[[], str],
-        policy: RollPolicy | None = None,
-    ) -> None:
-        self._timers = backend.timers
-        self._clock = backend.clock
+    def __init__(self, context: FleetContext, policy: RollPolicy | None = None) -> None:
+        settings = context.settings
+        self._timers = context.backend.timers
+        self._clock = context.backend.clock
         self._settings = settings
         self._grace = settings.executor.kill_grace_period
         self._graces = GracePeriods.without_pause(settings.draining)
         self._roll_interval = settings.roll.interval
         self._policy = POLICIES[settings.roll.policy] if policy is None else partial(self._asked, policy)
-        self._system = backend.context.system
-        self._state = state
-        self._children = children
-        self._tell = tell
-        self._why_not = why_not
+        self._system = context.backend.context.system
+        self._state = context.state
+        self._children = context.children
+        self._tell = context.tell
+        self._why_not = context.why_not
 
     def handlers(self) -> dict[type, Callable[..., object]]:
         """Map each message to its handler."""

@@ -28,12 +28,10 @@ from actors.messages import (
 from actors.runtime import Address
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
-    from actors.executors.fleet_state import FleetState
+    from actors.executors.fleet_context import FleetContext
     from actors.messages import Executor, FleetStatus
-    from actors.messages.internal import Freshness, Source
-    from actors.runtime import Actor
 
 __all__ = ["Publication"]
 
@@ -56,9 +54,7 @@ class Publication:
     """What one Backend publishes.
 
     Args:
-        backend: its mailbox, timers and clock are used.
-        state: what is known of the fleet.
-        sources: the last `Freshness` of each source.
+        context: see `FleetContext`.
         status: returns the fleet's status.
         hold: holds the messages to the driver back from now on.
         release: sends those that are held back.
@@ -66,17 +62,14 @@ class Publication:
 
     def __init__(
         self,
-        backend: Actor,
+        context: FleetContext,
         *,
-        state: FleetState,
-        sources: Mapping[Source, Freshness],
         status: Callable[[], FleetStatus],
         hold: Callable[[], None],
         release: Callable[[], None],
     ) -> None:
-        self._backend = backend
-        self._state = state
-        self._sources = sources
+        self._backend = context.backend
+        self._state = context.state
         self._status = status
         self._hold = hold
         self._release = release
@@ -162,7 +155,7 @@ class Publication:
 
     def _lasting(self, status: FleetStatus) -> object:
         """Return a status without ages, but with what they are made of."""
-        return replace(status, sources={}), dict(self._sources)
+        return replace(status, sources={}), dict(self._state.sources)
 
     def _await_held(self) -> None:
         """Publish again when the next grace period ends of a pod that finalizers hold."""

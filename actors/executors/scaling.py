@@ -21,6 +21,7 @@ from actors.executors.roll import LONGEST_CHOICE
 from actors.executors.status import living_executor
 from actors.messages import ExecutorBusy, ExecutorIdle, HoldFleet, RegisterExecutor, ResumeFleet, ScaleExecutors
 from actors.messages.internal import ExecutorSeen
+from actors.messages.internal.names import ALLOCATOR
 from actors.pods.loss import SCALED_DOWN
 from actors.pods.state import PodRunning
 from actors.runtime import TookTooLong
@@ -29,11 +30,11 @@ from actors.text import get_logger, one_line
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from actors.executors.fleet_state import FleetState
+    from actors.executors.fleet_context import FleetContext
     from actors.executors.kills import Kills
     from actors.messages import Executor
     from actors.messages.internal import LedgerEntry
-    from actors.runtime import Actor, Address, Moment
+    from actors.runtime import Moment
 
 __all__ = ["Scaling", "running", "victims"]
 
@@ -58,26 +59,16 @@ class _CountDue:
 
 
 class Scaling:
-    """The targets of one fleet that are reached by ending executors.
+    """The targets of one fleet that are reached by ending executors. `kills` ends them."""
 
-    Args:
-        backend: its timers and clock are used.
-        state: what is known of the fleet; changed here.
-        allocator: it is sent the target.
-        kills: ends executors.
-        why_not: returns why nothing may be written now, "" while it may.
-    """
-
-    def __init__(
-        self, backend: Actor, *, state: FleetState, allocator: Address, kills: Kills, why_not: Callable[[], str]
-    ) -> None:
-        self._timers = backend.timers
-        self._clock = backend.clock
-        self._system = backend.context.system
-        self._state = state
-        self._allocator = allocator
+    def __init__(self, context: FleetContext, kills: Kills) -> None:
+        self._timers = context.backend.timers
+        self._clock = context.backend.clock
+        self._system = context.backend.context.system
+        self._state = context.state
+        self._allocator = context.children[ALLOCATOR]
+        self._why_not = context.why_not
         self._kills = kills
-        self._why_not = why_not
 
     def handlers(self) -> dict[type, Callable[..., object]]:
         """Map each message to its handler."""
@@ -90,14 +81,9 @@ class Scaling:
             _CountDue: self._count,
         }
 
-    def notice(self, message: object) -> None:
-        """Count again soon if an executor has begun to run, or may be ended now."""
-        if (self._state.scale_downs or self._state.hold) and not self._timers.active("excess"):
-            match message:
-                case ExecutorSeen(state=PodRunning()) | RegisterExecutor() | ExecutorIdle():
-                    self._timers.start("excess", TOGETHER, _CountDue())
-                case _:
-                    pass
+    def listeners(self) -> dict[type, Callable[..., object]]:
+        """Map each message of which another part makes an executor that may be in excess."""
+        return {ExecutorSeen: self._seen, RegisterExecutor: self._registered}
 
     def end(self) -> None:
         """End no more executors."""
@@ -145,8 +131,23 @@ class Scaling:
 
     def _idle(self, message: ExecutorIdle) -> None:
         self._state.ledger = self._state.ledger.marked(message.executor_id, busy=False)
+        self._count_soon()
+
+    # ── from others ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _seen(self, message: ExecutorSeen) -> None:
+        if isinstance(message.state, PodRunning):
+            self._count_soon()
+
+    def _registered(self, _: RegisterExecutor) -> None:
+        self._count_soon()
 
     # ── excess ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _count_soon(self) -> None:
+        """Count again: an executor has begun to run, or may be ended now."""
+        if (self._state.scale_downs or self._state.hold) and not self._timers.active("excess"):
+            self._timers.start("excess", TOGETHER, _CountDue())
 
     def _count(self, _: _CountDue) -> None:
         rules, totals = self._state.excess_rules()

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     from actors.executors.fleet_state import EndedExecutor
     from actors.executors.ledger import Ledger
-    from actors.messages import ExecutorRemoved
     from actors.messages.internal import LedgerEntry, StartFailureCount
     from actors.pods.pod import Pod
     from actors.pods.state import PodState
@@ -132,50 +131,52 @@ def fleet_executors(
 
 def living_executor(entry: LedgerEntry, states: Mapping[int, PodState], at: datetime) -> Executor:
     """Return an executor that has not ended as a value, at `at`."""
-    pod = entry.pod_in(states)
-    reason, stuck = _why(entry, pod, at)
-    return _executor(entry, pod, reason, stuck=stuck)
+    pod, state = entry.pod_in(states), entry.state
+    reason, stuck = _why(entry, state, pod, at)
+    return Executor(
+        entry.executor_id,
+        entry.profile,
+        state,
+        None if pod is None else pod.name,
+        None if pod is None else pod.node,
+        None if pod is None else pod.ip,
+        entry.since,
+        entry.is_registered,
+        0 if pod is None else restarts(pod),
+        reason,
+        None,
+        entry.killed is not None and entry.killed.retired,
+        stuck,
+        None if pod is None else pod.made_container,
+    )
 
 
 def ended_executor(ended: EndedExecutor) -> Executor:
     """Return an executor that has ended as a value."""
-    return _executor(ended.entry, ended.pod, ended.removal.reason.message, ended.removal)
-
-
-def _executor(
-    entry: LedgerEntry,
-    pod: Pod | None,
-    reason: str | None,
-    removal: ExecutorRemoved | None = None,
-    *,
-    stuck: str | None = None,
-) -> Executor:
-    place = removal or pod
+    entry, pod, removal = ended
     return Executor(
         entry.executor_id,
         entry.profile,
         entry.state,
-        pod.name if pod is not None else None,
-        place.node if place is not None else None,
-        place.ip if place is not None else None,
+        None if pod is None else pod.name,
+        removal.node,
+        removal.ip,
         entry.since,
         entry.is_registered,
-        restarts(pod) if pod is not None else 0,
-        reason,
-        removal.reason if removal is not None else None,
-        retiring=removal is None and entry.killed is not None and entry.killed.retired,
-        stuck=stuck,
-        container=pod.made_container if pod is not None else None,
+        0 if pod is None else restarts(pod),
+        removal.reason.message,
+        removal.reason,
+        container=None if pod is None else pod.made_container,
     )
 
 
-def _why(entry: LedgerEntry, pod: Pod | None, at: datetime) -> tuple[str | None, str | None]:
+def _why(entry: LedgerEntry, state: ExecutorState, pod: Pod | None, at: datetime) -> tuple[str | None, str | None]:
     """Return why a living executor is terminating, gated or stuck, and the API's reason if it is stuck."""
-    if entry.state is ExecutorState.TERMINATING:
+    if state is ExecutorState.TERMINATING:
         return why_terminating(entry, pod), None
     if entry.scaled_down:
         return f"executor {entry.executor_id} is in excess of the target and is being deleted", None
-    waits = entry.state is ExecutorState.PENDING
+    waits = state is ExecutorState.PENDING
     if pod is None or not (waits or (entry.stuck and crashes_in_place(pod))):
         return None, None
     if (gated := why_gated(pod)) is not None or not entry.stuck:

@@ -399,7 +399,11 @@ def node_answers(pod: Pod) -> bool:
 
 def restarts(pod: Pod) -> int:
     """Return how often its containers were restarted, sidecars among the init containers included."""
-    return sum(status.restart_count for status in (*container_statuses(pod), *init_statuses(pod)))
+    count = 0
+    for statuses in (container_statuses(pod), init_statuses(pod)):
+        for status in statuses:
+            count += status.restart_count
+    return count
 
 
 def ends(statuses: Iterable[ContainerStatus]) -> list[TerminatedState]:

@@ -1,8 +1,8 @@
 """CarriedOut: remembers which requests had their effect as far as the API server is concerned. Pure.
 
-Senders repeat a request every round until they observe its effect. It may never be seen: a finalizer holds the pod, the
-watch is silent, or the snapshot is old. Therefore a request that was carried out is sent again only if its pod was
-observed after the answer. "Not found" and a failed precondition count as well.
+Senders repeat a request every round, or after every list, until they observe its effect. It may never be seen: a
+finalizer holds the pod, the watch is silent, or the snapshot is old. Therefore a request that was carried out is sent
+again only if its pod was observed after the answer. "Not found" and a failed precondition count as well.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["FORGOTTEN_AFTER", "CarriedOut"]
 
 FORGOTTEN_AFTER: Final = timedelta(minutes=2)
-"""A request that was not repeated for so long will not be: its pod is gone, or has what was requested."""
+"""A request whose repetition is overdue for so long is not repeated: its pod is gone, or has what was requested."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +35,10 @@ class _Known:
 
 
 class CarriedOut:
-    """The requests that were carried out and may still be repeated."""
+    """The requests that were carried out and may still be repeated, each after `interval` at the latest."""
 
-    def __init__(self) -> None:
+    def __init__(self, interval: timedelta) -> None:
+        self._kept_for = interval + FORGOTTEN_AFTER
         self._known: dict[object, _Known] = {}
         """By key of the request, the one that was repeated last at the end."""
 
@@ -55,7 +56,7 @@ class CarriedOut:
 
     def note(self, request: Request, answer: object, now: Moment) -> None:
         """Record a final answer."""
-        while self._known and later((oldest := next(iter(self._known.items())))[1].repeated_at, FORGOTTEN_AFTER) < now:
+        while self._known and later((oldest := next(iter(self._known.items())))[1].repeated_at, self._kept_for) < now:
             del self._known[oldest[0]]
         self._known.pop(request.key, None)
         failed = request.refusal(answer) is not None or isinstance(answer, TooManyRequests | Unavailable)

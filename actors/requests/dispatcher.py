@@ -98,6 +98,7 @@ class Dispatcher:
         pool: the actor whose timers, clock and mailbox are used.
         api: receives the requests.
         counts: receives the number of waiting requests.
+        repeat_interval: how often a request is repeated that has no observed effect.
     """
 
     def __init__(
@@ -108,6 +109,7 @@ class Dispatcher:
         limit: int,
         rate: float | None,
         counts: PoolCounts,
+        repeat_interval: timedelta,
         max_retry_after: timedelta = MAX_RETRY_AFTER,
     ) -> None:
         self._pool = pool
@@ -125,7 +127,7 @@ class Dispatcher:
         self._max_retry_after = max_retry_after
         self._outage = CircuitBreaker(max_retry_after)
         self._refusals = Refusals()
-        self._carried_out = CarriedOut()
+        self._carried_out = CarriedOut(repeat_interval)
         self._serial = 0
         self._open: dict[object, Request] = {}
         """By key: requests without a final answer."""

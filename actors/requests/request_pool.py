@@ -56,6 +56,7 @@ class RequestPool(Actor):
         api: PodApi,
         app_id: str,
         limit: int,
+        repeat_interval: timedelta,
         rate: float | None = None,
         counts: PoolCounts | None = None,
         max_retry_after: timedelta = MAX_RETRY_AFTER,
@@ -63,7 +64,13 @@ class RequestPool(Actor):
         super().__init__(context)
         self._app_id = app_id
         self._dispatcher = Dispatcher(
-            self, api, limit=limit, rate=rate, counts=counts or PoolCounts(), max_retry_after=max_retry_after
+            self,
+            api,
+            limit=limit,
+            rate=rate,
+            counts=counts or PoolCounts(),
+            repeat_interval=repeat_interval,
+            max_retry_after=max_retry_after,
         )
         self._creates: dict[int, Create] = {}
         """By executor id: creates without a final answer."""

@@ -174,7 +174,7 @@ def one_fewer_is_enough(right: Any, tracker: Any, snapshot: Any, totals: Any) ->
 # ── scaling, and what is shown ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def nobody_counts_again(right: Any, scaling: Any, message: Any) -> None:
+def nobody_counts_again(right: Any, scaling: Any) -> None:
     pass
 
 
@@ -193,7 +193,7 @@ def a_lost_connection_is_no_news(right: Any, book: Any, executor_id: int, now: f
 
 def the_fleet_is_left_behind(right: Any, stopping: Any) -> None:
     stopping._fleet.remaining.listed((), float("inf"))
-    stopping._stop_others()
+    stopping._give_fleet_up()
 
 
 def actors_outlive_their_owner(right: Any, supervisor: Any) -> None:
@@ -328,7 +328,7 @@ BUGS: Final = (
     Bug(AGAIN, Cleanup, "requests", terminating_pods_are_deleted_again, begins=12),
     Bug(CAUSE, Profile, "_blocked_by", one_block_is_every_profiles, begins=396),
     Bug(SHARED, PagedList, "__init__", lists_share_a_default),
-    Bug(EXCESS, Scaling, "notice", nobody_counts_again, begins=21),
+    Bug(EXCESS, Scaling, "_count_soon", nobody_counts_again, begins=21),
     Bug(SHOWN, Executors, "_report", who_ends_as_soon_as_seen_is_not_shown, begins=43),
     Bug(SHOWN, Ledger, "disconnected", a_lost_connection_is_no_news, begins=304),
     Bug(UNPUBLISHED, FleetState, "ends", an_end_is_no_news_for_followers, begins=1),

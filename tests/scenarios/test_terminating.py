@@ -502,3 +502,15 @@ def test_a_deletion_cost_takes_one_patch(executor: dict[str, Any], *, retires: b
         assert cost == "-100"
         asked = [operation for _, operation in world.api.asked[len(asked_before) :]]
         assert asked.count("patch") == 1
+
+
+def test_a_deletion_cost_takes_one_patch_however_seldom_the_fleet_is_listed() -> None:
+    with fleet(2, executor={"decommission_deletion_cost": -100, "api_polling_interval": "10m"}) as world:
+        asked_before = len(world.api.asked)
+        for executor_id in (1, 2):
+            decommission(world, executor_id)
+            world.advance(200)
+        world.advance(1200)
+        asked = [operation for _, operation in world.api.asked[asked_before:]]
+        assert asked.count("list") >= 2
+        assert asked.count("patch") == 2

@@ -22,6 +22,7 @@ import pykka
 from actors.backend.backend import Backend
 from actors.backend.connection import connect
 from actors.backend.process.remote_actor import RemoteActor
+from actors.backend.process.watchdog import Stage
 from actors.messages import (
     BackendFailed,
     BackendStopped,
@@ -259,7 +260,7 @@ class Life:
     def heard_until(self) -> float:
         """Up to which moment all is known of what happened in the fleet's process."""
         process = None if self._process is None else self._process._process
-        if process is None or process.ended or not process.is_ready:  # it has sent no request, or sends no more
+        if process is None or process.stage is not Stage.READY:  # it has sent no request, or sends no more
             return math.inf
         return self._heard_until.get(process.pid or 0, 0.0)
 

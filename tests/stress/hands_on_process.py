@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from unittest.mock import patch
 
-from actors.backend.process import fleet_process
+from actors.backend.process import launch, watchdog
 from actors.runtime import supervisor
 from tests.stress.watched import program
 
@@ -48,9 +48,9 @@ BUSY: Final = "while True: pass"
 
 def be_watched(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     """Processes tell what happens in them; one that does not answer is soon killed, and one that has ended replaced."""
-    monkeypatch.setattr(fleet_process, "PING_EVERY", SILENCE / fleet_process.MOST_UNANSWERED)
-    monkeypatch.setattr(fleet_process, "START_LIMIT", STARTED_WITHIN)
-    monkeypatch.setattr(fleet_process, "_START", program(seed))
+    monkeypatch.setattr(watchdog, "PING_EVERY", SILENCE / watchdog.MOST_UNANSWERED)
+    monkeypatch.setattr(watchdog, "START_LIMIT", STARTED_WITHIN)
+    monkeypatch.setattr(launch, "PROGRAM", program(seed))
     monkeypatch.setattr(supervisor, "MOST_DOUBLINGS", 0)  # each is lost soon, and is to live meanwhile
 
 
@@ -151,7 +151,7 @@ class HandsOnProcess:
 
     def _cannot_be_started(self) -> None:
         """For a moment, in which it ends."""
-        with patch.object(fleet_process, "_spawn", side_effect=BlockingIOError("no process can be started")):
+        with patch.object(launch, "start", side_effect=BlockingIOError("no process can be started")):
             self._kill()
             self._rest(self._random.uniform(0.1, 2))
 

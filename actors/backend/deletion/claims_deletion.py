@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 from actors.allocation.claims import read
 from actors.errors import ApiError
 from actors.messages.internal import ClaimDeleted, ClaimsListed, DeleteClaim, ListClaims
+from actors.messages.internal.names import POOL
 
 if TYPE_CHECKING:
+    from actors.executors.fleet_context import FleetContext
     from actors.kube.api import Manifest
-    from actors.runtime import Actor, Address
 
 __all__ = ["ClaimsDeletion"]
 
@@ -22,9 +23,9 @@ __all__ = ["ClaimsDeletion"]
 class ClaimsDeletion:
     """One deletion: a list, then a DELETE for each claim. Without a right to either, the claims stay."""
 
-    def __init__(self, backend: Actor, pool: Address) -> None:
-        self._backend = backend
-        self._pool = pool
+    def __init__(self, context: FleetContext) -> None:
+        self._backend = context.backend
+        self._pool = context.children[POOL]
         self._open: set[str] = set()
         """The claims whose DELETE is not answered."""
 

@@ -22,6 +22,7 @@ from actors.kube.api import DeleteOptions
 from actors.kube.retries import lacks_server
 from actors.manifests.stop_grace import longest_stop_grace, stop_graces
 from actors.messages.internal import DeletePod, DeletePods, PodsDeleted, ReplaceSnapshot, WithdrawRequests
+from actors.messages.internal.names import POOL
 from actors.pods.pod import EXECUTOR_ID_LABEL, Pod, executor_id, fleet_selector, is_selected
 from actors.sources.listing import PageArrived, PagedList
 from actors.text import get_logger
@@ -30,11 +31,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from actors.backend.driver_pod import DriverPod
-    from actors.executors.fleet_state import FleetState
+    from actors.executors.fleet_context import FleetContext
     from actors.kube.api import PodApi
     from actors.messages.internal import Drained
-    from actors.runtime import Actor, Address
-    from actors.settings import Settings
 
 __all__ = ["FleetDeletion", "FleetDeletionEvent", "ListDue", "LookedUp", "in_bulk"]
 
@@ -77,29 +76,21 @@ class FleetDeletion:
     _include_inactive: bool
     _listing: PagedList
 
-    def __init__(
-        self,
-        backend: Actor,
-        settings: Settings,
-        api: PodApi,
-        *,
-        pool: Address,
-        state: FleetState,
-        driver_pod: DriverPod,
-    ) -> None:
-        self._backend = backend
-        self._timers = backend.timers
+    def __init__(self, context: FleetContext, api: PodApi, driver_pod: DriverPod) -> None:
+        settings = context.settings
+        self._backend = context.backend
+        self._timers = context.backend.timers
         self._api = api
         self._app_id = settings.app_id
         self._bounds = settings.api
         self._graces = stop_graces(settings)
         self._longest_grace = longest_stop_grace(settings)
-        self._pool = pool
-        self._state = state
+        self._pool = context.children[POOL]
+        self._state = context.state
         self._driver_pod = driver_pod
         self._only: frozenset[int] | None = None
         """The executors to delete; None means all."""
-        self.remaining: Final = RemainingPods(state, backend.clock)
+        self.remaining: Final = RemainingPods(context.state, context.backend.clock)
         self.has_begun = False
         """It may delete, or might before."""
         self._deletes = False
@@ -132,15 +123,10 @@ class FleetDeletion:
             self._listing.start()
 
     def delete(self) -> None:
-        """Delete what is ours from now on."""
+        """Delete what is ours from now on. Called again if the pool has crashed, and has lost what it had not sent."""
         self.has_begun = self._deletes = True
-        self.pool_started()
-
-    def pool_started(self) -> None:
-        """List the fleet again, if it is being deleted: an earlier pool has lost what it had not sent."""
-        if self._deletes:
-            self._open.clear()
-            self._listing.start()
+        self._open.clear()
+        self._listing.start()
 
     def rest(self) -> None:
         """Delete no more, and list no more."""

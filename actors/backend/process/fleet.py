@@ -22,20 +22,20 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, final
 
 from actors.backend.children import MOVABLE, makers
 from actors.backend.process.frames import (
-    Begin,
     Ended,
     FrameReader,
     Hang,
     LogRecord,
+    MessageToBackend,
+    MessageToChild,
     NeedCredential,
     Ping,
     Pong,
     Ready,
     Renewed,
+    Setup,
     Spawn,
     Stop,
-    Tell,
-    Told,
     pack,
     resolve,
     unpack,
@@ -97,7 +97,7 @@ def main(descriptor: int, parent: int, version: str) -> NoReturn:
         signal.signal(number, signal.SIG_IGN)
     outbox = _Outbox(socket.socket(fileno=descriptor))
     try:
-        _check(version)
+        _check_version(version)
         _serve(outbox)
     except BaseException as error:  # noqa: BLE001 - the last word, whatever it was
         with suppress(Exception):
@@ -109,7 +109,7 @@ def main(descriptor: int, parent: int, version: str) -> NoReturn:
         os._exit(0)
 
 
-def _check(version: str) -> None:
+def _check_version(version: str) -> None:
     """Raise an error if the driver runs another version of this package than this process."""
     if version != (installed := package_version()):
         raise RuntimeError(f"the driver runs version {version}, and version {installed} is installed now")
@@ -143,13 +143,13 @@ def _serve(outbox: _Outbox) -> None:
         for data in read:
             for frame in unpack(data):
                 if fleet is None:
-                    fleet = _begun(outbox, frame)
+                    fleet = _set_up(outbox, frame)
                 else:
                     fleet.receive(frame)
 
 
-def _begun(outbox: _Outbox, frame: ToFleet) -> _Fleet:
-    if not isinstance(frame, Begin):
+def _set_up(outbox: _Outbox, frame: ToFleet) -> _Fleet:
+    if not isinstance(frame, Setup):
         raise TypeError(f"the first frame is {type(frame).__name__}")
     fleet = _Fleet(outbox, frame)
     outbox.put(Ready())
@@ -186,7 +186,7 @@ class _Outbox:
 
     def tell(self, message: object) -> None:
         """Send the Backend a message soon."""
-        self.put(Told(message))
+        self.put(MessageToBackend(message))
 
     def flush(self, limit: float = -1) -> None:
         """Send all that waits, now, and return when the Backend's process need not live on to receive it.
@@ -235,7 +235,7 @@ class _Outbox:
 
 
 def _is_states(frame: FromFleet) -> bool:
-    return isinstance(frame, Told) and isinstance(frame.message, ExecutorsObserved)
+    return isinstance(frame, MessageToBackend) and isinstance(frame.message, ExecutorsObserved)
 
 
 class _LogHandler(logging.Handler):
@@ -283,32 +283,32 @@ class _AnnouncedPodApi:
 class _Fleet:
     """The children, and what they share. Frames arrive on one thread."""
 
-    def __init__(self, outbox: _Outbox, begin: Begin) -> None:
+    def __init__(self, outbox: _Outbox, setup: Setup) -> None:
         self._outbox = outbox
-        settings = begin.settings
+        settings = setup.settings
         log = get_logger("actors").logger
-        log.setLevel(begin.level)
+        log.setLevel(setup.level)
         log.propagate = False
         log.addHandler(_LogHandler(outbox))
         log_with(app_id=settings.app_id)
         self._clock = clock = SystemClock()
-        self._system = ActorSystem(clock, letters=begin.counts.letters)
-        self._counts = begin.counts
+        self._system = ActorSystem(clock, letters=setup.counts.letters)
+        self._counts = setup.counts
         counts = FleetCounts(settings.app_id, settings.profile_names)
         counts.process = self._counts
-        self._credential = begin.credential
+        self._credential = setup.credential
         self._renewed = threading.Condition()
-        self._limit = begin.request_timeout
+        self._limit = setup.request_timeout
         api = HttpPodApi(
             Access(
-                begin.credential.connection.url,
-                begin.access_namespace,
-                Credentials(begin.credential, self._renew, clock),
+                setup.credential.connection.url,
+                setup.access_namespace,
+                Credentials(setup.credential, self._renew, clock),
             ),
-            namespace=begin.namespace,
-            request_timeout=begin.request_timeout,
-            max_connections=begin.max_connections,
-            bounds=begin.bounds,
+            namespace=setup.namespace,
+            request_timeout=setup.request_timeout,
+            max_connections=setup.max_connections,
+            bounds=setup.bounds,
             clock=clock,
         )
         backend = Address.calling(outbox.tell, self._system.letters)
@@ -316,8 +316,8 @@ class _Fleet:
         self._addresses = {name: self._system.address(name) for name in MOVABLE}
         self._makers = makers(
             settings,
-            _AnnouncedPodApi(MeteredPodApi(api, begin.counts.api, clock), outbox),
-            owners=begin.owners,
+            _AnnouncedPodApi(MeteredPodApi(api, setup.counts.api, clock), outbox),
+            owners=setup.owners,
             backend=backend,
             children=self._addresses,
             counts=counts,
@@ -330,7 +330,7 @@ class _Fleet:
         match frame:
             case Spawn(name, incarnation):
                 self._spawn(name, incarnation)
-            case Tell(name, incarnation, message):
+            case MessageToChild(name, incarnation, message):
                 if incarnation == self._incarnations.get(name):
                     self._addresses[name].tell(message)
             case Stop(name, incarnation):
@@ -343,8 +343,8 @@ class _Fleet:
                 with self._renewed:
                     self._credential = credential
                     self._renewed.notify_all()
-            case Begin():
-                raise TypeError("began twice")
+            case Setup():
+                raise TypeError("set up twice")
 
     def _spawn(self, name: str, incarnation: int) -> None:
         self._incarnations[name] = incarnation

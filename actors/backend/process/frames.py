@@ -27,23 +27,23 @@ if TYPE_CHECKING:
     from actors.settings import Settings
 
 __all__ = [
-    "Begin",
     "Ended",
     "FrameReader",
     "FromFleet",
     "Hang",
     "LogRecord",
+    "MessageToBackend",
+    "MessageToChild",
     "NeedCredential",
     "Observed",
     "Ping",
     "Pong",
     "Ready",
     "Renewed",
+    "Setup",
     "Spawn",
     "Stop",
-    "Tell",
     "ToFleet",
-    "Told",
     "pack",
     "resolve",
     "unpack",
@@ -62,7 +62,7 @@ _READ: Final = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Begin:
+class Setup:
     """The first frame: whose fleet it is, and how to reach the API server."""
 
     settings: Settings
@@ -89,8 +89,8 @@ class Spawn:
 
 
 @dataclass(frozen=True, slots=True)
-class Tell:
-    """A message to a child, unless it is of another incarnation."""
+class MessageToChild:
+    """A message to this incarnation of a child."""
 
     name: str
     incarnation: int
@@ -119,7 +119,7 @@ class Renewed:
     credential: Credential = field(repr=False)
 
 
-ToFleet: TypeAlias = Begin | Spawn | Tell | Stop | Ping | Renewed
+ToFleet: TypeAlias = Setup | Spawn | MessageToChild | Stop | Ping | Renewed
 
 
 # ── from the fleet's process ───────────────────────────────────────────────────────────────────────────────────
@@ -127,11 +127,11 @@ ToFleet: TypeAlias = Begin | Spawn | Tell | Stop | Ping | Renewed
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """The process works: it has begun."""
+    """The process is set up: it may be sent children."""
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class MessageToBackend:
     """A message to the Backend."""
 
     message: object
@@ -188,7 +188,7 @@ class Pong:
     counts: ProcessCounts
 
 
-FromFleet: TypeAlias = Ready | Told | Observed | Ended | LogRecord | NeedCredential | Pong
+FromFleet: TypeAlias = Ready | MessageToBackend | Observed | Ended | LogRecord | NeedCredential | Pong
 
 
 # ── bytes ──────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -22,8 +22,6 @@ from actors.testing.manual_api import ManualPodApi
 from tests.unit.views import settings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from actors.testing import Kit
 
 PRIVATE = {
@@ -31,16 +29,16 @@ PRIVATE = {
     for module in (backend_module, driver_pod, executors, kills, publication, scaling, shutdown, startup)
     for name, kind in vars(module).items()
     if isinstance(kind, type) and name.startswith("_") and kind.__module__ == module.__name__
-    if not issubclass(kind, Enum)
+    if not issubclass(kind, Enum | tuple)
 }
-"""The messages that the Backend and its helpers send to themselves: timers and answers of the API."""
+"""The messages that the Backend and its parts send to themselves: timers and answers of the API."""
 
 
 @pytest.fixture
-def table(kit: Kit) -> dict[type, Callable[..., object]]:
+def table(kit: Kit) -> dict[type, backend_module._Row]:
     Backend.start(settings(), kit.probe("driver").address, ManualPodApi(), system=kit.system)
     (subject,) = (actor for actor in kit.dispatcher.actors if isinstance(actor, Backend))
-    return subject._handlers
+    return subject._table
 
 
 def test_every_message_has_a_handler_and_there_is_none_for_anything_else(table: Any) -> None:
@@ -48,14 +46,23 @@ def test_every_message_has_a_handler_and_there_is_none_for_anything_else(table: 
     assert set(table) == {*get_args(FromInside), *get_args(FromDriver), *PRIVATE, *others}
 
 
-def test_each_handler_is_made_for_its_message(table: Any) -> None:
-    for kind, handler in table.items():
-        (first, *_) = signature(handler).parameters.values()
-        module = sys.modules[handler.__func__.__module__]
-        taken = eval(first.annotation, vars(module))  # the module's own annotation
-        assert taken is object or kind in (taken, *get_args(taken)), f"{handler.__qualname__} takes no {kind.__name__}"
+def test_each_handler_and_each_listener_is_made_for_its_message(table: Any) -> None:
+    for kind, row in table.items():
+        for called in (row.handle, *row.listeners):
+            (first, *_) = signature(called).parameters.values()
+            module = sys.modules[called.__func__.__module__]
+            taken = eval(first.annotation, vars(module))  # the module's own annotation
+            fits = taken is object or kind in (taken, *get_args(taken))
+            assert fits, f"{called.__qualname__} takes no {kind.__name__}"
 
 
 def test_two_handlers_of_one_message_are_a_mistake() -> None:
     with pytest.raises(AssertionError, match="two handlers for one message"):
-        backend_module._merged({int: print, str: print}, {str: repr})
+        backend_module._table([{int: print, str: print}, {str: repr}], [])
+
+
+def test_several_may_listen_to_a_message_that_has_a_handler() -> None:
+    row = backend_module._table([{int: print}], [{int: repr}, {int: str}])[int]
+    assert (row.handle, row.listeners) == (print, (repr, str))
+    with pytest.raises(KeyError):
+        backend_module._table([], [{int: repr}])

@@ -199,6 +199,21 @@ def test_a_stop_logs_how_long_executors_have_to_end(rig: Rig, caplog: pytest.Log
     assert "deleting executors: executors=2 grace=4s limit=34s" in caplog.messages
 
 
+def test_a_deletion_is_logged_once_and_not_while_the_stop_waits_for_its_lease(
+    kit: Kit, caplog: pytest.LogCaptureFixture
+) -> None:
+    rig = Rig(kit, lease=True).run(1, 2)
+    with caplog.at_level(logging.INFO, "actors"):
+        rig.inside.tell(LeaseNotHeld("the API is away"))
+        rig.stop()
+        assert "deleting executors" not in caplog.text
+        for _ in range(2):
+            rig.inside.tell(LeaseHeld(kit.clock.monotonic() + 10))
+            rig.inside.tell(LeaseNotHeld("the API is away"))
+            kit.settle()
+    assert caplog.text.count("deleting executors") == 1
+
+
 def test_an_executor_that_was_deleted_before_gets_no_more_time_than_the_others(kit: Kit) -> None:
     rig = Rig(kit).run(1, 2)
     rig.stop()

@@ -12,6 +12,7 @@ import pytest
 
 from actors.errors import Refused
 from actors.executors.executors import Executors
+from actors.executors.fleet_context import FleetContext
 from actors.executors.fleet_state import FleetState
 from actors.executors.kills import Kills
 from actors.executors.replacement import Replacement
@@ -50,6 +51,7 @@ from actors.messages.internal import (
     TakeOver,
 )
 from actors.messages.internal.names import ALLOCATOR, LIFECYCLE, POOL
+from actors.metrics.counts import BackendCounts
 from actors.pods.loss import LossKind, LossReason
 from actors.pods.state import PodPending, PodRunning
 from actors.runtime import Actor
@@ -73,15 +75,19 @@ class Host(Actor):
         super().__init__(context)
         subject = settings(executor={"instances": 2, **executor})
         self._driver = driver
-        addresses = dict.fromkeys((ALLOCATOR, LIFECYCLE, POOL), children)
         self.state = FleetState(subject.initial_totals, subject.pod_prefix)
+        self.context_of_fleet = FleetContext(
+            backend=self,
+            settings=subject,
+            state=self.state,
+            children=dict.fromkeys((ALLOCATOR, LIFECYCLE, POOL), children),
+            tell=self._tell,
+            why_not=lambda: self.why_not,
+            counts=BackendCounts(),
+        )
         replacement = Replacement(subject, state=self.state, system=self.context.system)
-        self.fleet = Executors(
-            self, subject, state=self.state, children=addresses, tell=self._tell, replacement=replacement
-        )
-        kills = Kills(
-            self, subject, state=self.state, children=addresses, tell=self._tell, why_not=lambda: self.why_not
-        )
+        self.fleet = Executors(self.context_of_fleet, replacement)
+        kills = Kills(self.context_of_fleet)
         self.handlers = {**self.fleet.handlers(), **kills.handlers()}
         self.why_not = ""
 

@@ -54,9 +54,8 @@ class Publisher(Host):
     def __init__(self, context: Context, **parts: Any) -> None:
         super().__init__(context, **parts)
         self.waits: list[ToDriver] | None = None
-        self.sources: dict[Source, Freshness] = {}
         self.publication = Publication(
-            self, state=self.state, sources=self.sources, status=self._status, hold=self._hold, release=self._release
+            self.context_of_fleet, status=self._status, hold=self._hold, release=self._release
         )
         self.handlers |= self.publication.handlers()
 
@@ -68,7 +67,7 @@ class Publisher(Host):
             ledger=state.ledger,
             profiles=state.counts(),
             totals=state.totals,
-            sources=self.sources,
+            sources=state.sources,
             now=self.clock.monotonic(),
             stopping=False,
             held=held_pods(state.finalized.values(), at),
@@ -90,7 +89,7 @@ class Publisher(Host):
 
     def receive(self, message: Any) -> object:
         if isinstance(message, Freshness):
-            self.sources[message.source] = message
+            self.state.sources[message.source] = message
             answer = None
         else:
             answer = super().receive(message)

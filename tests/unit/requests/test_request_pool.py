@@ -66,6 +66,7 @@ if TYPE_CHECKING:
 
 LIMIT = 4
 """Three slots for POSTs, and one that they leave free."""
+POLL = timedelta(minutes=10)
 UID = DeleteOptions(uid="u")
 LOST = Ambiguous("the connection broke before the answer")
 DOWN = Unavailable("down", status=503)
@@ -89,7 +90,9 @@ class World:
     def spawn(self) -> None:
         """Start the pool, or its next incarnation."""
         self.kit.system.spawn(
-            lambda context: RequestPool(context, api=self.api, app_id=APP_ID, limit=self.limit, rate=self.rate),
+            lambda context: RequestPool(
+                context, api=self.api, app_id=APP_ID, limit=self.limit, repeat_interval=POLL, rate=self.rate
+            ),
             name="request-pool",
             owner=self.backend.address,
             address=self.pool,
@@ -321,9 +324,9 @@ def test_what_was_carried_out_is_sent_again_only_once_its_pod_was_observed_anew(
 
 
 def test_what_was_carried_out_is_forgotten_once_nobody_repeats_it() -> None:
-    carried_out, request = CarriedOut(), PodDelete(DeletePod("a", observed_at=0.0))
+    carried_out, request = CarriedOut(POLL), PodDelete(DeletePod("a", observed_at=0.0))
     carried_out.note(request, None, 1.0)
-    later = 1.0 + FORGOTTEN_AFTER.total_seconds()
+    later = 1.0 + (POLL + FORGOTTEN_AFTER).total_seconds()
     assert carried_out.holds_back(request, later)
     carried_out.note(PodDelete(DeletePod("b", observed_at=0.0)), None, later + 1)
     assert len(carried_out) == 2

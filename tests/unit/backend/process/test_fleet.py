@@ -11,7 +11,7 @@ import pytest
 from actors import kube
 from actors.backend.process import fleet
 from actors.backend.process.fleet import _AnnouncedPodApi, _Outbox, _portable
-from actors.backend.process.frames import FrameReader, Observed, Told, unpack
+from actors.backend.process.frames import FrameReader, MessageToBackend, Observed, unpack
 from actors.errors import ActorCrashed, Conflict
 from actors.messages.internal import ExecutorsObserved, Polled
 from actors.pods.id_map import IdMap
@@ -82,9 +82,9 @@ def test_what_the_backend_was_told_has_been_sent_when_a_request_is(connection: C
     connection.outbox.tell("before")
     announced.send(kube.Get("a"), lambda _: None)
     connection.outbox.tell("after")
-    assert api.arrived == [Told("before")]
+    assert api.arrived == [MessageToBackend("before")]
     announced.send(kube.Get("a"), lambda _: None)
-    assert api.arrived == [Told("before"), Told("after")]
+    assert api.arrived == [MessageToBackend("before"), MessageToBackend("after")]
 
 
 class _Noting:
@@ -132,7 +132,10 @@ def test_of_the_states_that_wait_only_the_newest_cross(connection: Connection) -
         connection.outbox.tell(ExecutorsObserved(IdMap({1: first, number: PodRunning(pod(number))})))
     connection.outbox.tell(Polled())
     connection.outbox.flush()
-    assert connection.arrived() == [Observed({1: first, 4: PodRunning(pod(4))}, is_last=True), Told(Polled())]
+    assert connection.arrived() == [
+        Observed({1: first, 4: PodRunning(pod(4))}, is_last=True),
+        MessageToBackend(Polled()),
+    ]
 
 
 class _Strange(Exception):  # noqa: N818 - what it is
@@ -168,9 +171,12 @@ def test_only_the_newest_states_wait_for_a_process_that_does_not_read(connection
     for number in range(1, 101):
         connection.outbox.tell(ExecutorsObserved(IdMap({number: PodRunning(pod(number))})))
         connection.outbox.tell(Polled())
-    assert sum(frame is not None and frame != Told(Polled()) for frame in connection.outbox._waiting) == 1
+    assert sum(frame is not None and frame != MessageToBackend(Polled()) for frame in connection.outbox._waiting) == 1
     connection.outbox.flush()
-    assert connection.arrived()[-2:] == [Observed({100: PodRunning(pod(100))}, is_last=True), Told(Polled())]
+    assert connection.arrived()[-2:] == [
+        Observed({100: PodRunning(pod(100))}, is_last=True),
+        MessageToBackend(Polled()),
+    ]
 
 
 def test_a_process_whose_driver_does_not_read_for_a_minute_ends(
@@ -191,6 +197,6 @@ def test_a_process_whose_driver_does_not_read_for_a_minute_ends(
 
 
 def test_a_driver_of_another_version_is_refused() -> None:
-    fleet._check(package_version())
+    fleet._check_version(package_version())
     with pytest.raises(RuntimeError, match=r"the driver runs version 0\.0\.1, and version"):
-        fleet._check("0.0.1")
+        fleet._check_version("0.0.1")

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import pytest
 
-from actors.backend.process import fleet_process
+from actors.backend.process import launch, watchdog
 from actors.backend.process.fleet_process import MOST_FAILED_STARTS
 from actors.backend.process.frames import Ended, Ping, pack
 from actors.errors import Unauthorized
@@ -84,8 +84,8 @@ def wait_until(counted: Callable[[], bool]) -> None:
 @pytest.fixture
 def pinged(monkeypatch: pytest.MonkeyPatch) -> None:
     """Processes are pinged often, and may answer late."""
-    monkeypatch.setattr(fleet_process, "PING_EVERY", SOON)
-    monkeypatch.setattr(fleet_process, "MOST_UNANSWERED", 1_000)
+    monkeypatch.setattr(watchdog, "PING_EVERY", SOON)
+    monkeypatch.setattr(watchdog, "MOST_UNANSWERED", 1_000)
 
 
 class Handler(logging.Handler):
@@ -194,9 +194,9 @@ def test_all_children_are_lost_with_the_process_and_the_next_ones_start_another(
 
 
 def test_a_process_that_does_not_answer_is_killed(begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fleet_process, "PING_EVERY", SOON)
+    monkeypatch.setattr(watchdog, "PING_EVERY", SOON)
     with monkeypatch.context() as patient:
-        patient.setattr(fleet_process, "MOST_UNANSWERED", 1_000)
+        patient.setattr(watchdog, "MOST_UNANSWERED", 1_000)
         fleet = begin()
         fleet.spawn(POOL)
         works(fleet)
@@ -206,9 +206,9 @@ def test_a_process_that_does_not_answer_is_killed(begin: Begin, monkeypatch: pyt
 
 
 def test_a_process_that_does_not_begin_is_killed(begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fleet_process, "PING_EVERY", SOON)
-    monkeypatch.setattr(fleet_process, "START_LIMIT", 2 * SOON)
-    monkeypatch.setattr(fleet_process, "_START", "import signal; signal.pause()")
+    monkeypatch.setattr(watchdog, "PING_EVERY", SOON)
+    monkeypatch.setattr(watchdog, "START_LIMIT", 2 * SOON)
+    monkeypatch.setattr(launch, "PROGRAM", "import signal; signal.pause()")
     fleet = begin()
     fleet.spawn(POOL)
     assert "it does not begin" in str(fleet.end().cause)
@@ -230,7 +230,7 @@ class Hanging(DeletePod):
 def test_a_process_in_which_a_child_hangs_is_killed_and_the_log_shows_where(
     begin: Begin, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(fleet_process, "MOST_UNANSWERED", 1_000)
+    monkeypatch.setattr(watchdog, "MOST_UNANSWERED", 1_000)
     os.mkfifo(tmp_path / "gate")
     fleet = begin(backend={"hang_timeout": "1s"})
     fleet.spawn(POOL, STORE)
@@ -340,7 +340,7 @@ def test_a_process_that_sends_something_else_and_ends_is_lost(
         program = f"import os, socket; socket.socket(fileno={number}).sendall({garbage!r}); os._exit(0)"
         return subprocess.Popen([sys.executable, "-c", program], pass_fds=[number])
 
-    monkeypatch.setattr(fleet_process, "_spawn", something_else)
+    monkeypatch.setattr(launch, "start", something_else)
     fleet.spawn(POOL)
     assert isinstance(fleet.end().cause, Lost)
     assert fleet.process.pid is None
@@ -349,7 +349,7 @@ def test_a_process_that_sends_something_else_and_ends_is_lost(
 def test_a_process_whose_first_frame_is_another_says_so_and_ends() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        process = fleet_process._spawn(theirs, package_version())
+        process = launch.start(theirs, package_version())
         theirs.close()
         ours.sendall(pack([Ping(SOON)]))
         said = ours.makefile("rb").read()
@@ -514,7 +514,7 @@ def test_a_socket_timeout_of_the_host_program_is_none_of_the_connections(monkeyp
         return pair
 
     monkeypatch.setattr(socket, "socketpair", timed_out_at_once)
-    for end in fleet_process._connected():
+    for end in launch.connection_pair():
         with end:
             assert end.gettimeout() is None
 
@@ -579,11 +579,11 @@ def test_the_process_leaves_sigterm_to_the_driver(fleet: Fleet) -> None:
 
 PIPE: Final = """
 import signal, socket, sys
-from actors.backend.process import fleet_process
+from actors.backend.process.incarnation import NO_SIGNAL
 signal.signal(signal.SIGPIPE, signal.SIG_DFL)
 ours, theirs = socket.socketpair()
 theirs.close()
-for flags in (socket.MSG_DONTWAIT | fleet_process.NO_SIGNAL, fleet_process.NO_SIGNAL):
+for flags in (socket.MSG_DONTWAIT | NO_SIGNAL, NO_SIGNAL):
     try:
         ours.sendall(b"x", flags)
     except BrokenPipeError:

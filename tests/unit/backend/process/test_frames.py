@@ -10,7 +10,16 @@ from typing import Any
 import pytest
 
 from actors import errors
-from actors.backend.process.frames import FrameReader, FromFleet, Pong, Tell, Told, pack, resolve, unpack
+from actors.backend.process.frames import (
+    FrameReader,
+    FromFleet,
+    MessageToBackend,
+    MessageToChild,
+    Pong,
+    pack,
+    resolve,
+    unpack,
+)
 from actors.errors import ApiError
 from actors.kube.metered import ApiCounts
 from actors.messages.internal import (
@@ -34,7 +43,7 @@ ERRORS = [value for value in vars(errors).values() if isinstance(value, type) an
 
 
 def crossed(value: object) -> Any:
-    (frame,) = unpack(pack([Told(value)])[4:])
+    (frame,) = unpack(pack([MessageToBackend(value)])[4:])
     return frame.message
 
 
@@ -63,7 +72,7 @@ def test_a_message_crosses_as_it_is(message: object) -> None:
 def test_each_address_becomes_the_one_of_the_backend() -> None:
     backend, other = Address("backend", DeadLetters()), Address("backend", DeadLetters())
     resolve(backend)
-    (frame,) = unpack(pack([Tell("request-pool", 1, Drain(other))])[4:])
+    (frame,) = unpack(pack([MessageToChild("request-pool", 1, Drain(other))])[4:])
     assert frame.message.reply_to is backend
 
 
@@ -97,11 +106,11 @@ def frames_of(reader: FrameReader, count: int) -> list[FromFleet]:
 def test_a_frame_may_come_in_any_pieces() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        frame = pack([Told("x")])
+        frame = pack([MessageToBackend("x")])
         for piece in (frame[:2], frame[2:5], frame[5:] + frame):
             theirs.send(piece)
         reader = FrameReader(ours)
-        assert frames_of(reader, 2) == [Told("x"), Told("x")]
+        assert frames_of(reader, 2) == [MessageToBackend("x"), MessageToBackend("x")]
         theirs.shutdown(socket.SHUT_WR)
         assert reader.read() is None
 
@@ -135,9 +144,9 @@ def test_a_frame_of_an_absurd_length_is_not_read() -> None:
 def test_frames_of_any_length_cross_while_they_are_read(length: int) -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        large, count = Told("x" * length), max(3, 1_000_000 // length)
-        data = (pack([large]) + pack([Told("y")])) * count
+        large, count = MessageToBackend("x" * length), max(3, 1_000_000 // length)
+        data = (pack([large]) + pack([MessageToBackend("y")])) * count
         writer = threading.Thread(target=theirs.sendall, args=(data,))
         writer.start()
-        assert frames_of(FrameReader(ours), 2 * count) == [large, Told("y")] * count
+        assert frames_of(FrameReader(ours), 2 * count) == [large, MessageToBackend("y")] * count
         writer.join()
