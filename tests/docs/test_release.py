@@ -49,15 +49,36 @@ Words.
 """
 
 
+PROJECT: Final = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+OTHERWISE: Final = {"kubernetes": "python-kubernetes", "prometheus-client": "prometheus_client"}
+"""What conda-forge calls otherwise."""
+
+
+def conda(requirement: str) -> str:
+    (found,) = re.findall(r"^([\w-]+)(\S+)$", requirement)
+    name, bounds = found
+    return f"{OTHERWISE.get(name, name)} {bounds}"
+
+
 def workflow(name: str) -> dict[str | bool, Any]:
     found: dict[str | bool, Any] = yaml.safe_load((ROOT / f".github/workflows/{name}.yml").read_text(encoding="utf-8"))
     return found
 
 
-def test_version_changelog_citation_and_sbom_agree() -> None:
-    version = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
-    assert disagreements(version) == []
-    assert len(disagreements(f"{version}.1")) == 1
+def test_all_files_that_name_the_version_agree_with_each_other_and_the_sbom_is_new() -> None:
+    assert disagreements(PROJECT["version"]) == []
+    assert len(disagreements("0.0.1")) == 5, "each file is compared"
+
+
+def test_the_conda_package_needs_what_the_distribution_and_its_command_need() -> None:
+    recipe = yaml.safe_load((ROOT / "config/conda/recipe.yaml").read_text(encoding="utf-8"))
+    run, constraints = (recipe["requirements"][name] for name in ("run", "run_constraints"))
+    extras = PROJECT["optional-dependencies"]
+    assert run[1:] == [conda(each) for each in (*PROJECT["dependencies"], *extras["cli"])]
+    assert constraints == [conda(each) for name in ("local", "metrics", "otel", "dask") for each in extras[name]]
+    scripts = [f"{name} = {function}" for name, function in PROJECT["scripts"].items()]
+    assert recipe["build"]["python"]["entry_points"] == scripts
+    assert recipe["context"]["python_min"] == PROJECT["requires-python"].removeprefix(">=")
 
 
 def test_a_release_has_its_own_part_of_the_changelog_and_what_waits_is_named() -> None:

@@ -13,7 +13,7 @@ import sys
 import tempfile
 import tomllib
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import yaml
 
@@ -39,18 +39,26 @@ for this release:
 
 
 def disagreements(version: str) -> list[str]:
-    """What the files of this checkout say of the release, where they do not agree."""
-    found = []
-    released = changelog.dates()
-    newest, date = next(iter(released.items()))
-    if newest != version:
-        found.append(f"pyproject.toml has version {version}, the newest release in CHANGELOG.md is {newest}")
-    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
-    cited = (citation["version"], str(citation["date-released"]))
-    if cited != (newest, date):
-        found.append(f"CITATION.cff has {' of '.join(cited)}, CHANGELOG.md {newest} of {date}")
+    """What the files of this checkout say of the release, where they do not agree with `pyproject.toml`."""
+    newest, date = next(iter(changelog.dates().items()))
+    citation, chart, recipe = map(_yaml, ("CITATION.cff", "config/chart/Chart.yaml", "config/conda/recipe.yaml"))
+    said = {
+        "CHANGELOG.md": newest,
+        "CITATION.cff": citation["version"],
+        "config/chart/Chart.yaml, version": chart["version"],
+        "config/chart/Chart.yaml, appVersion": chart["appVersion"],
+        "config/conda/recipe.yaml": recipe["context"]["version"],
+    }
+    found = [f"pyproject.toml has {version}, {place} {other}" for place, other in said.items() if other != version]
+    if str(citation["date-released"]) != date:
+        found.append(f"CHANGELOG.md dates {newest} {date}, CITATION.cff {citation['date-released']}")
     if PATH.read_text(encoding="utf-8") != sbom():
         found.append(f"{PATH.relative_to(ROOT)} is old: python -m tests.release.sbom > {PATH.relative_to(ROOT)}")
+    return found
+
+
+def _yaml(path: str) -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load((ROOT / path).read_text(encoding="utf-8"))
     return found
 
 
