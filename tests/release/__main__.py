@@ -28,6 +28,7 @@ once:
     executor-pods/executor-pods, workflow release.yml, environment pypi
   - in the repository's settings: an environment pypi that a maintainer approves, a rule that only maintainers push
     tags v*, private vulnerability reports
+  - read .github/SECURITY.md and CODE_OF_CONDUCT.md: they promise an answer within seven days
   - on Read the Docs, import the repository; .readthedocs.yaml has the rest
 for this release:
   - git tag -s v{version} -m 'executor-pods {version}' && git push origin v{version}
