@@ -30,7 +30,7 @@ def checked_in() -> list[str]:
     return sorted(path for path in listed.split("\0") if path and (ROOT / path).is_file())
 
 
-def copy(paths: Iterable[str], folder: Path, *, private: bool) -> Path:
+def copy(paths: Iterable[str], folder: Path, *, private: bool = False) -> Path:
     """Copy these files. A private copy is as another person's: readable to its owner only, and old."""
     for path in paths:
         target = folder / path
