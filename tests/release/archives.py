@@ -25,7 +25,7 @@ LONG_AGO: Final = 1_000_000_000
 
 def checked_in() -> list[str]:
     """The paths that git knows, or would take."""
-    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    command = ["git", "-c", f"safe.directory={ROOT}", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     return sorted(path for path in listed.split("\0") if path and (ROOT / path).is_file())
 
