@@ -35,8 +35,8 @@ def copy(paths: Iterable[str], folder: Path, *, private: bool = False) -> Path:
     for path in paths:
         target = folder / path
         target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(ROOT / path, target)
-        if private:
+        shutil.copy2(ROOT / path, target, follow_symlinks=False)
+        if private and not target.is_symlink():
             target.chmod(target.stat().st_mode & 0o700)
             os.utime(target, (LONG_AGO, LONG_AGO))
     return folder
