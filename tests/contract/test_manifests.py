@@ -61,11 +61,19 @@ def apply(plane: ControlPlane, namespace: str, *what: str) -> subprocess.Complet
     return subprocess.run(command, capture_output=True, text=True, timeout=SAFETY, check=False)
 
 
-def replica_set(plane: ControlPlane, namespace: str) -> dict[str, Any]:
+def helm(plane: ControlPlane, namespace: str, *what: str) -> str:
+    """Run helm as an administrator; what it warns of, such as a pod that is not restricted."""
+    command = ["helm", "--kubeconfig", str(plane.kubeconfig), "--namespace", namespace, *what]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=SAFETY, check=False)
+    assert done.returncode == 0, done.stderr
+    return "".join(line for line in done.stderr.splitlines(keepends=True) if "found symbolic link" not in line)
+
+
+def replica_set(plane: ControlPlane, namespace: str, name: str = "executor-pods-driver") -> dict[str, Any]:
     """The ReplicaSet that the Deployment's controller would make."""
     path = f"/apis/apps/v1/namespaces/{namespace}"
-    spec = plane.request("GET", f"{path}/deployments/executor-pods-driver")["spec"]
-    made = {"metadata": {"name": "executor-pods-driver"}, "spec": {key: spec[key] for key in ("selector", "template")}}
+    spec = plane.request("GET", f"{path}/deployments/{name}")["spec"]
+    made = {"metadata": {"name": name}, "spec": {key: spec[key] for key in ("selector", "template")}}
     return plane.request("POST", f"{path}/replicasets", made)
 
 
@@ -203,6 +211,21 @@ def test_all_that_belongs_together_is_applied_and_its_driver_makes_executors_whe
     assert left == {f"etl-exec-{number}": [name, "executor-pods-driver"] for number in (1, 2, 3, 4)}
     then = {f"etl-exec-{number}": [successor, "executor-pods-driver"] for number in (1, 2, 3, 5)}
     assert _owners(plane, namespace) == then
+
+
+@pytest.mark.skipif(shutil.which("helm") is None, reason="helm is not installed: nobody installed the chart")
+def test_the_chart_is_installed_where_pods_are_restricted_and_leaves_nothing(
+    plane: ControlPlane, namespace: str
+) -> None:
+    assert helm(plane, namespace, "install", "etl-driver", str(CONFIG / "chart")) == ""
+    replicas = replica_set(plane, namespace, "etl-driver")
+    driver_pod(plane, namespace, replicas)
+    assert helm(plane, namespace, "uninstall", "etl-driver") == ""
+    for path in (_budget(namespace), _policy(namespace)):
+        with pytest.raises(urllib.error.HTTPError) as gone:
+            plane.request("GET", path)
+        with gone.value:
+            assert gone.value.code == 404
 
 
 def test_executors_without_a_template_are_refused_there_and_the_driver_is_told_why(

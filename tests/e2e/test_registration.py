@@ -13,7 +13,6 @@ import subprocess
 import sys
 import threading
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Final
@@ -27,6 +26,7 @@ from actors.registration import door, executor, listener
 from actors.registration.executor import End, Executor
 from actors.registration.listener import Answered, Connected, Disconnected, Listener, ListenerThread
 from tests.docs.pages import ROOT, blocks, read
+from tests.realcluster.dockerfile import Dockerfile
 from tests.stress.test_registration import Everybody
 from tests.unit.kube.certificates import Authority
 
@@ -53,32 +53,9 @@ sys.exit(run(wait))
 """Opens one pipe when it begins and reads the other one: a test says when it has begun and when it may end."""
 
 
-@dataclass(frozen=True)
-class Image:
-    """A Dockerfile, read as Docker does as far as ours go: no line is continued."""
-
-    instructions: tuple[tuple[str, str], ...]
-    """Those of the last stage come after the last FROM."""
-
-    @classmethod
-    def of(cls, name: str) -> Image:
-        lines = (ROOT / "config" / f"{name}.Dockerfile").read_text(encoding="utf-8").splitlines()
-        assert not any(line.endswith("\\") for line in lines)
-        found = [line.split(maxsplit=1) for line in lines if line and not line.startswith("#")]
-        return cls(tuple((word, rest) for word, rest in found))
-
-    def last_stage(self) -> dict[str, str]:
-        begin = max(index for index, (word, _) in enumerate(self.instructions) if word == "FROM")
-        return dict(self.instructions[begin:])
-
-    def entrypoint(self) -> list[str]:
-        command: list[str] = json.loads(self.last_stage()["ENTRYPOINT"])
-        return command
-
-
 @pytest.mark.parametrize("name", IMAGES)
 def test_an_image_is_small_and_its_user_is_not_root(name: str) -> None:
-    image = Image.of(name)
+    image = Dockerfile.of(name)
     words = {"FROM", "RUN", "COPY", "ENV", "WORKDIR", "USER", "ENTRYPOINT"}
     assert {word for word, _ in image.instructions} <= words
     assert {rest.split()[0] for word, rest in image.instructions if word == "FROM"} == {"python:3.12-slim"}
@@ -98,7 +75,7 @@ def test_an_image_is_small_and_its_user_is_not_root(name: str) -> None:
 def test_a_dockerfile_is_explained_and_copies_what_the_page_has(name: str) -> None:
     assert f"config/{name}.Dockerfile" in read(PAGE)
     files = {block.file for block in blocks(PAGE)}
-    assert Image.of(name).last_stage()["COPY"].split()[0] in files
+    assert Dockerfile.of(name).program() in files
 
 
 def test_the_entrypoint_of_the_executor_needs_nothing_but_the_package_and_answers_before_it_ends(
@@ -108,7 +85,7 @@ def test_the_entrypoint_of_the_executor_needs_nothing_but_the_package_and_answer
     began, go = tmp_path / "began", tmp_path / "go"
     for pipe in (began, go):
         os.mkfifo(pipe)
-    with listening() as (told, env), process(Image.of("executor").entrypoint(), tmp_path, env, "-S") as worker:
+    with listening() as (told, env), process(Dockerfile.of("executor").entrypoint(), tmp_path, env, "-S") as worker:
         connected = told.get(timeout=SAFETY_SECONDS)
         assert isinstance(connected, Connected)
         connected.connection.send(1, [str(began), str(go)])
@@ -142,7 +119,7 @@ def test_each_driver_of_the_page_stops_its_fleet_at_sigterm_and_at_ctrl_c(
     (tmp_path / "worker.py").write_text(f"open({str(pipe)!r}, 'w').close()\nimport signal\nsignal.pause()")
     with LocalCluster() as cluster:
         env = {"KUBECONFIG": str(cluster.kubeconfig_path)}
-        with process([*Image.of("driver").entrypoint(), "worker.py"], tmp_path, env) as driver:
+        with process([*Dockerfile.of("driver").entrypoint(), "worker.py"], tmp_path, env) as driver:
             pipe.open().close()
             driver.send_signal(number)
             assert driver.wait() == code

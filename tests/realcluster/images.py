@@ -3,9 +3,12 @@
 FOLDER/images.tar is an OCI layout with
 
 - `registry.k8s.io/pause:3.10`, a sandbox;
-- `registry.example/worker:1.4`: busybox, Python, `actors` without dependencies, and the `worker.py` of
-  docs/how-to/find-the-driver.md;
-- `registry.example/driver:1.4`: the same, and an environment `/venv` with executor-pods and its extras.
+- `registry.example/worker:1.4`, as of config/executor.Dockerfile: busybox, Python, and `actors` without dependencies;
+- `registry.example/driver:1.4`, as of config/driver.Dockerfile: the same, and an environment `/venv` with executor-pods
+  and more extras, for the tests.
+
+The Dockerfiles say the variables, the folder, the user, the entrypoint and the program's name. The programs are from
+docs/how-to/find-the-driver.md.
 
 Their Python is the one that runs this module, so that a driver here and its Dask workers there have the same. Needs
 gcc, busybox-static, ldd, pip and a package index. It takes 30 s, and 40 s more for the packages, and 700 MB.
@@ -27,6 +30,8 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from tests.realcluster.dockerfile import Dockerfile
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
@@ -42,8 +47,9 @@ UNUSED: Final = frozenset(
     {"test", "tests", "idlelib", "turtledemo", "tkinter", "ensurepip", "site-packages", "dist-packages"}
 )
 """Of the standard library: no program of a pod imports these."""
-ENV: Final = ("PATH=/venv/bin:/usr/bin:/bin", "PYTHONUNBUFFERED=1", "PYTHONDONTWRITEBYTECODE=1")
-USER: Final = "10001:10001"
+BASE: Final = {"PATH": "/usr/bin:/bin", "PYTHONDONTWRITEBYTECODE": "1"}
+"""Variables of the image that both begin from."""
+
 USERS: Final = b"root:x:0:0:root:/root:/bin/sh\napp:x:10001:10001:app:/tmp:/bin/sh\n"
 GROUPS: Final = b"root:x:0:\napp:x:10001:\n"
 OCI: Final = "application/vnd.oci.image."
@@ -165,9 +171,9 @@ def write(folder: Path) -> Path:
     layout = Layout()
     layout.image(PAUSE, [layout.layer(_pause(folder))], Entrypoint=["/pause"], User="65535:65535")
     system = layout.layer(_system())
-    given = {"Env": list(ENV), "WorkingDir": "/app", "User": USER}
-    layout.image(WORKER, [system, layout.layer(_worker())], Entrypoint=["python", "worker.py"], **given)
-    layout.image(DRIVER, [system, layout.layer(_driver(folder))], Entrypoint=["python", "driver.py"], **given)
+    worker, driver = Dockerfile.of("executor"), Dockerfile.of("driver")
+    layout.image(WORKER, [system, layout.layer(_worker(worker))], **worker.config(BASE))
+    layout.image(DRIVER, [system, layout.layer(_driver(driver, folder))], **driver.config(BASE))
     path = folder / "images.tar"
     layout.write(path)
     return path
@@ -207,17 +213,22 @@ def _system() -> Layer:
     return layer
 
 
-def _worker() -> Layer:
+def _worker(image: Dockerfile) -> Layer:
     layer = Layer()
-    page = (CHECKOUT / "docs/how-to/find-the-driver.md").read_text(encoding="utf-8")
-    for code in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
-        if code.startswith("# worker.py"):
-            layer.text("/app/worker.py", code.encode())
+    _add_program(layer, image)
     layer.tree(CHECKOUT / "actors", "/app/actors", skip={"__pycache__"})
     return layer
 
 
-def _driver(folder: Path) -> Layer:
+def _add_program(layer: Layer, image: Dockerfile) -> None:
+    """Copy the first program of the page that has the name of the Dockerfile's."""
+    page = (CHECKOUT / "docs/how-to/find-the-driver.md").read_text(encoding="utf-8")
+    codes = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    code = next(code for code in codes if code.startswith(f"# {image.program()}"))
+    layer.text(f"{image.last_stage()['WORKDIR']}/{image.program()}", code.encode())
+
+
+def _driver(image: Dockerfile, folder: Path) -> Layer:
     venv = folder / "venv"
     if not (venv / "bin/executor-pods").exists():
         subprocess.run([sys.executable, "-m", "venv", venv], check=True)
@@ -233,6 +244,7 @@ def _driver(folder: Path) -> Layer:
         return None
 
     layer = Layer()
+    _add_program(layer, image)
     layer.tree(venv, "/venv", skip={"pip", "setuptools"}, change=moved)
     layer.libraries(*_shared_objects(venv))
     return layer

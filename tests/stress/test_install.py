@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.docs.pages import ROOT, blocks
+from tests.docs.pages import blocks
+from tests.release.archives import checked_in, copy
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,8 +28,7 @@ COMMANDS = [
 @pytest.mark.stress
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_that_installs_works_in_a_fresh_copy(command: str, tmp_path: Path) -> None:
-    clone = tmp_path / "clone"
-    shutil.copytree(ROOT, clone, ignore=shutil.ignore_patterns(".*", "build", "*.egg-info", "__pycache__"))
+    clone = copy(checked_in(), tmp_path / "clone")
     env = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PYTEST"))}
     done = subprocess.run(
         ["bash", "-c", command], cwd=clone, env=env, capture_output=True, text=True, timeout=LONGEST, check=False

@@ -157,9 +157,21 @@ def test_a_panel_asks_the_chosen_source_about_the_chosen_jobs_and_fleets_only(pa
 def test_the_variables_of_the_dashboard_are_those_that_it_uses() -> None:
     board = dashboard()
     built_in = {"__rate_interval", "__range", "__all"}
-    used = set(re.findall(r"\$\{?(\w+)", json.dumps(board))) - built_in
+    inputs = {each["name"] for each in board["__inputs"]}
+    used = set(re.findall(r"\$\{?(\w+)", json.dumps(board))) - built_in - inputs
     assert [variable["name"] for variable in board["templating"]["list"]] == ["datasource", "job", "app_id"]
     assert used == {"datasource", "job", "app_id"}
+
+
+def test_who_imports_the_dashboard_is_asked_for_a_data_source_and_replaces_the_one_that_was_imported_before() -> None:
+    board = dashboard()
+    (asked,) = board["__inputs"]
+    source = board["templating"]["list"][0]
+    assert (asked["type"], asked["pluginId"]) == (source["type"], source["query"]) == ("datasource", "prometheus")
+    assert source["current"]["value"] == f"${{{asked['name']}}}"
+    assert board["uid"] == "executor-pods"
+    required = {each["id"] for each in board["__requires"] if each["type"] == "panel"}
+    assert required == {panel["type"] for panel in panels()}
 
 
 def test_the_panels_have_ids_of_their_own_and_do_not_overlap() -> None:

@@ -1,15 +1,12 @@
-"""The page's files: all are in the wheel, none needs another host, and none makes markup of a text."""
+"""The page's files: none needs another host, and none makes markup of a text."""
 
 from __future__ import annotations
 
 import re
-import tomllib
-from fnmatch import fnmatch
 from typing import TYPE_CHECKING
 
 import pytest
 
-from actors.page.site import PAGE_FILES
 from tests.docs.pages import ROOT
 
 if TYPE_CHECKING:
@@ -17,14 +14,6 @@ if TYPE_CHECKING:
 
 STATIC = ROOT / "actors/page/static"
 OURS = sorted(path for path in STATIC.iterdir() if path.suffix in {".html", ".css", ".js", ".svg"})
-
-
-def test_all_files_are_in_the_wheel() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    patterns = project["tool"]["setuptools"]["package-data"]["actors"]
-    files = [path.relative_to(ROOT / "actors") for path in STATIC.rglob("*") if path.is_file()]
-    assert [path for path in files if not any(fnmatch(str(path), each) for each in patterns)] == []
-    assert PAGE_FILES.joinpath("page.html").is_file()
 
 
 @pytest.mark.parametrize("path", OURS, ids=lambda path: path.name)
