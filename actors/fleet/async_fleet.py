@@ -5,38 +5,35 @@ from __future__ import annotations
 import weakref
 from collections.abc import Awaitable
 from datetime import timedelta
-from typing import TYPE_CHECKING, NoReturn, Self, Unpack, final
+from typing import TYPE_CHECKING, NoReturn, Self, final
 
 from actors.fleet.autoscaling import Autoscaler
 from actors.fleet.callbacks import called
-from actors.fleet.door import Door, Duration, FleetValues, Ids, duration
 from actors.fleet.event_loop import TaskCalls, run_async
+from actors.fleet.fleet import BaseFleet
 from actors.fleet.output.access import follow, next_line, read_log
-from actors.fleet.output.summary import as_html, as_line
+from actors.fleet.plan import duration
 from actors.kube.auth import discovery as _discovery  # noqa: F401 - loaded later, in a thread, it would hold up the event loop
 from actors.kube.http import pod_api as _pod_api  # noqa: F401 - as above
-from actors.page.plan import PagePlan
 from actors.pods.pod import DEFAULT_PROFILE
 
 if TYPE_CHECKING:
-    import os
-    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Mapping
     from types import TracebackType
 
     from actors.fleet.autoscaling import Backlog
+    from actors.fleet.callbacks import Calls
+    from actors.fleet.door import Door, Ids
     from actors.fleet.output.lines import LineBuffer, LogLine
     from actors.fleet.output.logs import LogStream
+    from actors.fleet.plan import Duration
     from actors.fleet.stream import Event, EventBuffer
-    from actors.kube.api import PodApi
-    from actors.messages import Executor, FleetStatus, ProfileStatus, Suspected, Victims
-    from actors.metrics.counts import Metrics, Traces
-    from actors.runtime import ActorSystem
-    from actors.settings import Settings
+    from actors.messages import FleetStatus, Victims
 
 __all__ = ["AsyncEvents", "AsyncFleet", "AsyncLogs"]
 
 
-class AsyncFleet:
+class AsyncFleet(BaseFleet):
     """`Fleet` for asyncio: the same arguments, methods and errors; what waits there is awaited here.
 
     ::
@@ -51,42 +48,8 @@ class AsyncFleet:
     coroutine function.
     """
 
-    def __init__(
-        self,
-        settings: Settings | str | os.PathLike[str] | None = None,
-        /,
-        *,
-        local: bool = False,
-        kubeconfig: str | os.PathLike[str] | None = None,
-        context: str | None = None,
-        on_event: Callable[[Event], object] | None = None,
-        keep: bool | None = None,
-        max_events: int = 1000,
-        metrics: Metrics | None = None,
-        page: int | str | PagePlan | None = None,
-        page_token: str | None = None,
-        page_hosts: Sequence[str] = (),
-        traces: Traces | None = None,
-        pod_api: PodApi | None = None,
-        system: ActorSystem | None = None,
-        **values: Unpack[FleetValues],
-    ) -> None:
-        self._door = Door(
-            settings,
-            values,
-            local=local,
-            kubeconfig=kubeconfig,
-            context=context,
-            keep=keep,
-            max_events=max_events,
-            metrics=metrics,
-            page=PagePlan.of(page, page_token, page_hosts),
-            traces=traces,
-            pod_api=pod_api,
-            system=system,
-        )
-        if on_event is not None:
-            self._door.calls = TaskCalls(called(on_event), lambda buffer: AsyncEvents(self._door, buffer).get())
+    def _calls(self, on_event: Callable[[Event], object]) -> Calls:
+        return TaskCalls(called(on_event), lambda buffer: AsyncEvents(self._door, buffer).get())
 
     # ── entering and leaving ────────────────────────────────────────────────────────────────────────────────────
 
@@ -107,47 +70,7 @@ class AsyncFleet:
     ) -> None:
         await run_async(self._door.leave(error=error), self._door.system)
 
-    def __repr__(self) -> str:
-        return as_line(type(self).__name__, self._door)
-
-    def _repr_html_(self) -> str:
-        """Return the fleet as a table, for notebooks."""
-        return as_html(type(self).__name__, self._door)
-
     # ── what is ─────────────────────────────────────────────────────────────────────────────────────────────────
-
-    @property
-    def app_id(self) -> str:
-        """The application's id, which the labels of all its pods have."""
-        return self._door.app_id
-
-    @property
-    def settings(self) -> Settings:
-        """All settings of this fleet."""
-        return self._door.settings
-
-    @property
-    def executors(self) -> Mapping[int, Executor]:
-        """The executors whose pods exist or that registered, by id, as of the last change.
-
-        The mapping cannot be changed, and does not change.
-        """
-        return self._door.executors()
-
-    @property
-    def profiles(self) -> Mapping[str, ProfileStatus]:
-        """The numbers of each profile and what blocks it, as of the last change; `status` asks for them."""
-        return self._door.profiles()
-
-    @property
-    def ended(self) -> tuple[Executor, ...]:
-        """The last 200 executors that ended, the newest last."""
-        return self._door.ended()
-
-    @property
-    def page_url(self) -> str | None:
-        """Where the page is served, None if there is none."""
-        return self._door.page_url
 
     async def status(self) -> FleetStatus:
         """Return the numbers of each profile, what blocks it, and how fresh our knowledge is."""
@@ -223,10 +146,6 @@ class AsyncFleet:
         """Retire all executors and create none; see `Fleet.hold`."""
         return await run_async(self._door.hold(deadline), self._door.system)
 
-    def resume(self) -> None:
-        """End a hold; see `Fleet.resume`."""
-        self._door.resume()
-
     async def decommission(self, executors: Ids) -> tuple[int, ...]:
         """Let executors finish; see `Fleet.decommission`."""
         return await run_async(self._door.decommission(executors), self._door.system)
@@ -240,28 +159,6 @@ class AsyncFleet:
     async def is_excluded(self, executor_id: int) -> bool:
         """Return whether an executor must be refused if it connects; see `Fleet.is_excluded`."""
         return await run_async(self._door.is_excluded(executor_id), self._door.system)
-
-    def disconnected(self, executor_id: int, suspected: Suspected | None = None) -> None:
-        """Note that an executor's connection is lost; `executors` has it in a moment. Its pod's events will say why.
-
-        Args:
-            executor_id: of the executor.
-            suspected: "hang" or "network", if the program knows; None: the fleet compares it with the others, see
-                `ExecutorDisconnected`.
-        """
-        self._door.disconnected(executor_id, suspected)
-
-    def annotate(self, executor_id: int, /, **columns: object) -> None:
-        """Show columns of the program's own for an executor on the page; see `Fleet.annotate`."""
-        self._door.annotate(executor_id, columns)
-
-    def mark_busy(self, executor_id: int) -> None:
-        """Note that an executor has work: `scale(…, victims="idle")` lets it finish."""
-        self._door.mark(executor_id, busy=True)
-
-    def mark_idle(self, executor_id: int) -> None:
-        """Note that an executor has no work, as after its start."""
-        self._door.mark(executor_id, busy=False)
 
 
 @final

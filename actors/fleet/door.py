@@ -7,7 +7,6 @@ until nothing is left. Whatever interrupts the entering, Ctrl-C and a cancellati
 from __future__ import annotations
 
 import atexit
-import math
 import os
 import threading
 from collections.abc import Iterable, Mapping
@@ -15,17 +14,17 @@ from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, cast, final, overload
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, cast, final
 
 from actors.backend.backend import Backend
 from actors.backend.connection import connect
 from actors.backend.driver_messages import checked
 from actors.backend.shutdown import stop_limit
 from actors.errors import ExecutorPodsError, FleetEnded
-from actors.fleet.door_state import DoorState
 from actors.fleet.goals import Goal
 from actors.fleet.output.logs import SharedLogApi
-from actors.fleet.owner import CatchUp, FleetOwner, LeaveFleet
+from actors.fleet.owner import CatchUp, DoorState, FleetOwner, LeaveFleet
+from actors.fleet.plan import duration, grace_of
 from actors.fleet.sigterm import Sigterm
 from actors.fleet.stream import Event, EventBuffer
 from actors.fleet.waiting import SHORTEST, Pause, Waitable, next_of, run
@@ -47,10 +46,9 @@ from actors.messages import (
     RetireExecutors,
     ScaleExecutors,
 )
-from actors.runtime import ActorDeadError, ActorSystem, Address, Future, elapsed, installed_system, later
+from actors.runtime import ActorDeadError, ActorSystem, Address, Future, elapsed, later
 from actors.runtime.mailbox import Reply
-from actors.settings import ExecutorSettings, ExecutorValues, Settings, SettingsValues
-from actors.settings.durations import LONGEST, format_duration, parse_duration
+from actors.settings.durations import format_duration
 from actors.text import get_logger
 
 if TYPE_CHECKING:
@@ -59,25 +57,15 @@ if TYPE_CHECKING:
 
     from actors.fleet.callbacks import Calls
     from actors.fleet.output.logs import LogApi
+    from actors.fleet.plan import Duration, FleetPlan
     from actors.fleet.waiting import Buffer, Steps
-    from actors.kube.api import PodApi
     from actors.messages import Executor, FromDriver, ProfileStatus, Question, Suspected, Victims
-    from actors.metrics.counts import Metrics, Traces
-    from actors.page.plan import PagePlan
 
-__all__ = ["Door", "Duration", "FleetValues", "Ids", "duration"]
+__all__ = ["Door", "Ids"]
 
 logger = get_logger(__name__)
 
 A = TypeVar("A")
-
-Duration = timedelta | str | float
-"""A duration: a timedelta, a number of seconds, or text such as "30s", "5m" or "1h30m"."""
-
-
-class FleetValues(SettingsValues, ExecutorValues, total=False):
-    """The settings that `Fleet` takes by keyword: those of `Settings`, and those of `executor` without its name."""
-
 
 Ids = int | Iterable[int]
 """One executor id, or several."""
@@ -99,57 +87,16 @@ _thread: Final = _Thread()
 
 
 class Door:
-    """The part that both kinds of fleet share. See `Fleet` for the arguments."""
+    """The part that both kinds of fleet share."""
 
-    def __init__(
-        self,
-        settings: Settings | str | os.PathLike[str] | None,
-        values: Mapping[str, Any],
-        *,
-        local: bool,
-        kubeconfig: str | os.PathLike[str] | None,
-        context: str | None,
-        keep: bool | None,
-        max_events: int,
-        metrics: Metrics | None,
-        page: PagePlan | None,
-        traces: Traces | None,
-        pod_api: PodApi | None,
-        system: ActorSystem | None,
-    ) -> None:
-        if not isinstance(max_events, int) or isinstance(max_events, bool) or max_events < 1:
-            raise ValueError(f"max_events = {max_events!r}: must be a whole number, at least 1")
-        if not isinstance(keep, bool | None):
-            raise TypeError(f"keep = {keep!r}: must be True, False or None")
-        if not isinstance(kubeconfig, str | os.PathLike | None):
-            raise TypeError(f"kubeconfig = {kubeconfig!r}: must be the path of a file")
-        if not isinstance(context, str | None):
-            raise TypeError(f"context = {context!r}: must be the name of a context")
-        if local and (kubeconfig is not None or context is not None or pod_api is not None):
-            raise TypeError("local=True starts a cluster of its own: it takes no kubeconfig, context or pod_api")
-        given = system or installed_system()
-        self.system: Final = given or ActorSystem()
-        if local and self.system.wait is not None:
-            raise TypeError("local=True runs in real time: in a test with a Kit, use its FakeCluster")
-        if page is not None:
-            if self.system.wait is not None:
-                raise TypeError("page is served in real time: a test with a Kit has none")
-            page.check()
-        self.settings = _settings(settings, values, local=local).for_one_backend(self.system.entropy)
+    def __init__(self, plan: FleetPlan) -> None:
+        self.plan: Final = plan
+        self.system: Final = plan.system or ActorSystem()
+        self.settings = plan.settings.for_one_backend(self.system.entropy)
         """All settings of this fleet. A generated `app_id` is the fleet's once it has started."""
         self.state: Final = DoorState(self.system.clock)
-        self.keep = keep
-        self._owns_system = given is None
-        self._local = local
-        self._kubeconfig = kubeconfig
-        self._context = context
-        self._metrics = metrics
-        self._page = page
-        self._traces = traces
-        self._pod_api = pod_api
-        self.max_events: Final = max_events
-        """How many events may wait for one reader."""
-        self._first = [EventBuffer(max_events)]
+        self.keep = plan.keep
+        self._first = [EventBuffer(plan.max_events)]
         """Until the first reader takes it."""
         self.state.add_reader(self._first[0])
         self._connect_for_logs: Callable[[], LogApi] | None = None
@@ -176,11 +123,11 @@ class Door:
         self._owner = self.system.address("fleet")
         limit = self.settings.backend.start_timeout + MARGIN
         try:
-            if self.settings.backend.hands_over and not self._local:  # a local cluster ends with the program
+            if self.settings.backend.hands_over and not self.plan.local:  # a local cluster ends with the program
                 self._sigterm.take()
             self._leave_at_exit()
             if self.calls is not None:
-                buffer = EventBuffer(self.max_events)
+                buffer = EventBuffer(self.plan.max_events)
                 self.state.add_reader(buffer)
                 self.calls.start(buffer, self.state.touch)
             self.system.spawn(
@@ -286,15 +233,15 @@ class Door:
 
     def _start(self, owner: Address, closing: ExitStack) -> Address:
         """Start the Backend, in the owner's thread."""
-        if self._owns_system:
+        if self.plan.system is None:
             closing.callback(self.system.close)
-        metrics = self._metrics
-        if self._page is not None:
-            page = closing.enter_context(self._page.serve(self.app_id, self.system.clock, metrics))
+        metrics = self.plan.metrics
+        if self.plan.page is not None:
+            page = closing.enter_context(self.plan.page.serve(self.app_id, self.system.clock, metrics))
             self.state.page, metrics = page, page.metrics
             logger.info("page served: url=%s", page.url)
-        kubeconfig, context = self._kubeconfig, self._context
-        if self._local:
+        kubeconfig, context = self.plan.kubeconfig, self.plan.context
+        if self.plan.local:
             from actors.local.cluster import LocalCluster  # noqa: PLC0415 - only a local fleet needs it
 
             cluster = closing.enter_context(LocalCluster(namespace=self.settings.namespace or "default"))
@@ -303,12 +250,12 @@ class Door:
         backend = Backend.start(
             self.settings,
             owner,
-            self._pod_api,
+            self.plan.pod_api,
             kubeconfig=kubeconfig,
             context=context,
             system=self.system,
             metrics=metrics,
-            traces=self._traces,
+            traces=self.plan.traces,
         )
         if self.state.page is not None:
             self.state.page.backend = backend
@@ -316,8 +263,8 @@ class Door:
 
     def _log_api(self, kubeconfig: str | os.PathLike[str] | None, context: str | None) -> LogApi:
         """Return a client of its own for logs: closing it ends those that are read. Reads files, so for a thread."""
-        if self._pod_api is not None:
-            return SharedLogApi(self._pod_api)
+        if self.plan.pod_api is not None:
+            return SharedLogApi(self.plan.pod_api)
         path = None if kubeconfig is None else Path(kubeconfig)
         return cast("LogApi", connect(self.settings, kubeconfig=path, context=context))
 
@@ -395,7 +342,7 @@ class Door:
         self.check()
         with suppress(IndexError):
             return self._first.pop()
-        buffer = EventBuffer(self.max_events)
+        buffer = EventBuffer(self.plan.max_events)
         self.state.add_reader(buffer)
         return buffer
 
@@ -487,7 +434,7 @@ class Door:
         self, totals: int | Mapping[str, int], victims: Victims, grace: Duration | None
     ) -> Steps[tuple[int, ...]]:
         """Set the target, and end the excess."""
-        return (yield from self._act(ScaleExecutors(totals, self._choosing(victims), _grace("grace", grace))))
+        return (yield from self._act(ScaleExecutors(totals, self._choosing(victims), grace_of("grace", grace))))
 
     def _choosing(self, victims: Victims) -> Victims:
         """Return the policy; a function so that it cannot use this fleet, which would wait for itself."""
@@ -505,11 +452,11 @@ class Door:
 
     def kill(self, executors: Ids, grace: Duration | None, *, replace: bool) -> Steps[tuple[int, ...]]:
         """End executors."""
-        return (yield from self._act(KillExecutors(_ids(executors), not replace, _grace("grace", grace))))
+        return (yield from self._act(KillExecutors(_ids(executors), not replace, grace_of("grace", grace))))
 
     def retire(self, executors: Ids, deadline: Duration | None, *, replace: bool) -> Steps[tuple[int, ...]]:
         """Let executors drain, and end them at the deadline."""
-        return (yield from self._act(RetireExecutors(_ids(executors), _grace("deadline", deadline), not replace)))
+        return (yield from self._act(RetireExecutors(_ids(executors), grace_of("deadline", deadline), not replace)))
 
     def drained(self, executor_id: int) -> Steps[bool]:
         """Say that a terminating executor is drained."""
@@ -517,7 +464,7 @@ class Door:
 
     def hold(self, deadline: Duration | None) -> Steps[tuple[int, ...]]:
         """Retire all executors and create none."""
-        return (yield from self._act(HoldFleet(_grace("deadline", deadline))))
+        return (yield from self._act(HoldFleet(grace_of("deadline", deadline))))
 
     def resume(self) -> None:
         """End the hold."""
@@ -586,61 +533,6 @@ class Door:
             pause = min((wait for wait in waits if wait is not None), default=None)
             pause = None if pause is None else max(pause, SHORTEST)
             yield Pause(partial(self.state.has_changed, change), self.state, pause)
-
-
-def _settings(given: Settings | str | os.PathLike[str] | None, values: Mapping[str, Any], *, local: bool) -> Settings:
-    settings = _given_settings(given, values)
-    if not local:
-        return settings
-    from actors.local.kubelet.processes.containers import NO_IMAGE  # noqa: PLC0415 - only a local fleet needs it
-
-    return settings.with_default_image(NO_IMAGE)
-
-
-def _given_settings(given: Settings | str | os.PathLike[str] | None, values: Mapping[str, Any]) -> Settings:
-    if isinstance(given, Settings):
-        if values:
-            raise TypeError(f"{', '.join(values)}: put these into the Settings(...) that you give")
-        return given
-    known = dict(values)
-    executor = dict(known.pop("executor", {}))
-    for name in [name for name in known if name in ExecutorSettings.model_fields]:
-        if name in executor:
-            raise TypeError(f"{name} is given twice: alone, and in executor")
-        executor[name] = known.pop(name)
-    if executor:
-        known["executor"] = executor
-    return Settings.load(given, **known)
-
-
-@overload
-def duration(name: str, value: Duration) -> timedelta: ...
-@overload
-def duration(name: str, value: Duration | None) -> timedelta | None: ...
-def duration(name: str, value: Duration | None) -> timedelta | None:
-    """Return the duration that the user gave as argument `name`. A number is one of seconds.
-
-    Raises:
-        ValueError: it is none.
-    """
-    if value is None:
-        return None
-    try:
-        return parse_duration(_of_seconds(value) if isinstance(value, int | float) else value)
-    except ValueError as error:
-        raise ValueError(f"{name} = {value!r}: {error}") from None
-
-
-def _of_seconds(value: float) -> timedelta:
-    seconds = min(max(value, -1), 2 * LONGEST.total_seconds())  # which a timedelta can be, and no duration is
-    if isinstance(value, bool) or math.isnan(seconds):
-        raise ValueError('is not a duration: give a number of seconds, a timedelta, or text such as "30s"')
-    return timedelta(seconds=seconds)
-
-
-def _grace(name: str, value: Duration | None) -> timedelta | None:
-    """Return how long executors may take to end, as `duration` does; "0s" and 0 mean not at all."""
-    return timedelta() if value in ("0s", timedelta(), 0) and value is not False else duration(name, value)
 
 
 def _ids(executors: Ids) -> tuple[int, ...]:

@@ -1,19 +1,22 @@
-"""`Fleet`: a fleet of executor pods, for programs with threads."""
+"""`Fleet`: a fleet of executor pods, for programs with threads; and `BaseFleet`, what it shares with `AsyncFleet`."""
 
 from __future__ import annotations
 
 import weakref
+from abc import ABC, abstractmethod
 from datetime import timedelta
 from typing import TYPE_CHECKING, NoReturn, Self, Unpack, final
 
 from actors.fleet.autoscaling import Autoscaler
 from actors.fleet.callbacks import ActorCalls, called, is_coroutine_function
-from actors.fleet.door import Door, Duration, FleetValues, Ids, duration
+from actors.fleet.door import Door
 from actors.fleet.output.access import follow, next_line, read_log
 from actors.fleet.output.summary import as_html, as_line
+from actors.fleet.plan import FleetPlan, duration, fleet_settings
 from actors.fleet.waiting import run
 from actors.page.plan import PagePlan
 from actors.pods.pod import DEFAULT_PROFILE
+from actors.runtime import installed_system
 
 if TYPE_CHECKING:
     import os
@@ -21,8 +24,11 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from actors.fleet.autoscaling import Backlog
+    from actors.fleet.callbacks import Calls
+    from actors.fleet.door import Ids
     from actors.fleet.output.lines import LineBuffer, LogLine
     from actors.fleet.output.logs import LogStream
+    from actors.fleet.plan import Duration, FleetValues
     from actors.fleet.stream import Event, EventBuffer
     from actors.kube.api import PodApi
     from actors.messages import Executor, FleetStatus, ProfileStatus, Suspected, Victims
@@ -30,10 +36,123 @@ if TYPE_CHECKING:
     from actors.runtime import ActorSystem
     from actors.settings import Settings
 
-__all__ = ["Events", "Fleet", "Logs"]
+__all__ = ["BaseFleet", "Events", "Fleet", "Logs"]
 
 
-class Fleet:
+class BaseFleet(ABC):
+    """What `Fleet` and `AsyncFleet` have in common: their arguments, and all that waits for nothing."""
+
+    def __init__(
+        self,
+        settings: Settings | str | os.PathLike[str] | None = None,
+        /,
+        *,
+        local: bool = False,
+        kubeconfig: str | os.PathLike[str] | None = None,
+        context: str | None = None,
+        on_event: Callable[[Event], object] | None = None,
+        keep: bool | None = None,
+        max_events: int = 1000,
+        metrics: Metrics | None = None,
+        page: int | str | PagePlan | None = None,
+        page_token: str | None = None,
+        page_hosts: Sequence[str] = (),
+        traces: Traces | None = None,
+        pod_api: PodApi | None = None,
+        system: ActorSystem | None = None,
+        **values: Unpack[FleetValues],
+    ) -> None:
+        plan = FleetPlan(
+            settings=fleet_settings(settings, values, local=local),
+            local=local,
+            kubeconfig=kubeconfig,
+            context=context,
+            keep=keep,
+            max_events=max_events,
+            metrics=metrics,
+            page=PagePlan.of(page, page_token, page_hosts),
+            traces=traces,
+            pod_api=pod_api,
+            system=system or installed_system(),
+        )
+        self._door = Door(plan)
+        if on_event is not None:
+            self._door.calls = self._calls(on_event)
+
+    @abstractmethod
+    def _calls(self, on_event: Callable[[Event], object]) -> Calls:
+        """Return who calls `on_event`."""
+
+    def __repr__(self) -> str:
+        return as_line(type(self).__name__, self._door)
+
+    def _repr_html_(self) -> str:
+        """Return the fleet as a table, for notebooks."""
+        return as_html(type(self).__name__, self._door)
+
+    @property
+    def app_id(self) -> str:
+        """The application's id, which the labels of all its pods have."""
+        return self._door.app_id
+
+    @property
+    def settings(self) -> Settings:
+        """All settings of this fleet."""
+        return self._door.settings
+
+    @property
+    def executors(self) -> Mapping[int, Executor]:
+        """The executors whose pods exist or that registered, by id, as of the last change.
+
+        The mapping cannot be changed, and does not change.
+        """
+        return self._door.executors()
+
+    @property
+    def profiles(self) -> Mapping[str, ProfileStatus]:
+        """The numbers of each profile and what blocks it, as of the last change; `status` asks for them."""
+        return self._door.profiles()
+
+    @property
+    def ended(self) -> tuple[Executor, ...]:
+        """The last 200 executors that ended, the newest last."""
+        return self._door.ended()
+
+    @property
+    def page_url(self) -> str | None:
+        """Where the page is served, None if there is none."""
+        return self._door.page_url
+
+    # ── what is wanted, and what the program knows of its executors ───────────────────────────────────────────────
+
+    def resume(self) -> None:
+        """End a hold: executors are created again, up to the targets."""
+        self._door.resume()
+
+    def disconnected(self, executor_id: int, suspected: Suspected | None = None) -> None:
+        """Note that an executor's connection is lost; `executors` has it in a moment. Its pod's events will say why.
+
+        Args:
+            executor_id: of the executor.
+            suspected: "hang" or "network", if the program knows; None: the fleet compares it with the others, see
+                `ExecutorDisconnected`.
+        """
+        self._door.disconnected(executor_id, suspected)
+
+    def annotate(self, executor_id: int, /, **columns: object) -> None:
+        """Show columns of the program's own for an executor on the page, such as `stage=3`. None clears one."""
+        self._door.annotate(executor_id, columns)
+
+    def mark_busy(self, executor_id: int) -> None:
+        """Note that an executor has work: `scale(…, victims="idle")` lets it finish."""
+        self._door.mark(executor_id, busy=True)
+
+    def mark_idle(self, executor_id: int) -> None:
+        """Note that an executor has no work, as after its start."""
+        self._door.mark(executor_id, busy=False)
+
+
+class Fleet(BaseFleet):
     """A fleet of executor pods, kept at its target until the program leaves it.
 
     ::
@@ -70,44 +189,10 @@ class Fleet:
         SettingsError: a setting is wrong; nothing was started.
     """
 
-    def __init__(
-        self,
-        settings: Settings | str | os.PathLike[str] | None = None,
-        /,
-        *,
-        local: bool = False,
-        kubeconfig: str | os.PathLike[str] | None = None,
-        context: str | None = None,
-        on_event: Callable[[Event], object] | None = None,
-        keep: bool | None = None,
-        max_events: int = 1000,
-        metrics: Metrics | None = None,
-        page: int | str | None = None,
-        page_token: str | None = None,
-        page_hosts: Sequence[str] = (),
-        traces: Traces | None = None,
-        pod_api: PodApi | None = None,
-        system: ActorSystem | None = None,
-        **values: Unpack[FleetValues],
-    ) -> None:
-        self._door = Door(
-            settings,
-            values,
-            local=local,
-            kubeconfig=kubeconfig,
-            context=context,
-            keep=keep,
-            max_events=max_events,
-            metrics=metrics,
-            page=PagePlan.of(page, page_token, page_hosts),
-            traces=traces,
-            pod_api=pod_api,
-            system=system,
-        )
-        if on_event is not None:
-            if is_coroutine_function(on_event):
-                raise TypeError("on_event is a coroutine function: give Fleet a plain one, or use AsyncFleet")
-            self._door.calls = ActorCalls(called(on_event), self._door.system)
+    def _calls(self, on_event: Callable[[Event], object]) -> Calls:
+        if is_coroutine_function(on_event):
+            raise TypeError("on_event is a coroutine function: give Fleet a plain one, or use AsyncFleet")
+        return ActorCalls(called(on_event), self._door.system)
 
     # ── entering and leaving ────────────────────────────────────────────────────────────────────────────────────
 
@@ -142,47 +227,7 @@ class Fleet:
     ) -> None:
         run(self._door.leave(error=error), self._door.system)
 
-    def __repr__(self) -> str:
-        return as_line(type(self).__name__, self._door)
-
-    def _repr_html_(self) -> str:
-        """Return the fleet as a table, for notebooks."""
-        return as_html(type(self).__name__, self._door)
-
     # ── what is ─────────────────────────────────────────────────────────────────────────────────────────────────
-
-    @property
-    def app_id(self) -> str:
-        """The application's id, which the labels of all its pods have."""
-        return self._door.app_id
-
-    @property
-    def settings(self) -> Settings:
-        """All settings of this fleet."""
-        return self._door.settings
-
-    @property
-    def executors(self) -> Mapping[int, Executor]:
-        """The executors whose pods exist or that registered, by id, as of the last change.
-
-        The mapping cannot be changed, and does not change.
-        """
-        return self._door.executors()
-
-    @property
-    def profiles(self) -> Mapping[str, ProfileStatus]:
-        """The numbers of each profile and what blocks it, as of the last change; `status` asks for them."""
-        return self._door.profiles()
-
-    @property
-    def ended(self) -> tuple[Executor, ...]:
-        """The last 200 executors that ended, the newest last."""
-        return self._door.ended()
-
-    @property
-    def page_url(self) -> str | None:
-        """Where the page is served, None if there is none."""
-        return self._door.page_url
 
     def status(self) -> FleetStatus:
         """Return the numbers of each profile, what blocks it, and how fresh our knowledge is."""
@@ -337,10 +382,6 @@ class Fleet:
         """Retire all executors and create none, until `resume`. Returns the ids that retire."""
         return run(self._door.hold(deadline), self._door.system)
 
-    def resume(self) -> None:
-        """End a hold: executors are created again, up to the targets."""
-        self._door.resume()
-
     def decommission(self, executors: Ids) -> tuple[int, ...]:
         """Let executors finish: they are replaced only when they are gone. Returns the ids that are decommissioned."""
         return run(self._door.decommission(executors), self._door.system)
@@ -357,28 +398,6 @@ class Fleet:
     def is_excluded(self, executor_id: int) -> bool:
         """Return whether an executor must be refused if it connects: it has ended, or is unknown or not wanted."""
         return run(self._door.is_excluded(executor_id), self._door.system)
-
-    def disconnected(self, executor_id: int, suspected: Suspected | None = None) -> None:
-        """Note that an executor's connection is lost; `executors` has it in a moment. Its pod's events will say why.
-
-        Args:
-            executor_id: of the executor.
-            suspected: "hang" or "network", if the program knows; None: the fleet compares it with the others, see
-                `ExecutorDisconnected`.
-        """
-        self._door.disconnected(executor_id, suspected)
-
-    def annotate(self, executor_id: int, /, **columns: object) -> None:
-        """Show columns of the program's own for an executor on the page, such as `stage=3`. None clears one."""
-        self._door.annotate(executor_id, columns)
-
-    def mark_busy(self, executor_id: int) -> None:
-        """Note that an executor has work: `scale(…, victims="idle")` lets it finish."""
-        self._door.mark(executor_id, busy=True)
-
-    def mark_idle(self, executor_id: int) -> None:
-        """Note that an executor has no work, as after its start."""
-        self._door.mark(executor_id, busy=False)
 
 
 @final

@@ -5,17 +5,17 @@ Each request is a POST with a JSON object, whose fields are those of the message
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
 from actors.messages import HoldFleet, KillExecutors, ResumeFleet, RetireExecutors, ScaleExecutors
-from actors.settings.durations import parse_duration
+from actors.settings.durations import parse_grace
 from actors.text import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from datetime import timedelta
 
     from actors.messages import Question
 
@@ -94,9 +94,7 @@ def read_action(name: str, body: bytes) -> Question[Any]:
 def _duration(field: str, text: str | None) -> timedelta | None:
     if text is None:
         return None
-    if text == "0s":
-        return timedelta()
     try:
-        return parse_duration(text)
+        return parse_grace(text)
     except ValueError as error:
         raise WrongActionError(f"{field} = {one_line(text, 60)!r} {error}") from None

@@ -11,7 +11,7 @@ from typing import Final
 
 import durationpy
 
-__all__ = ["LONGEST", "format_duration", "parse_duration"]
+__all__ = ["LONGEST", "format_duration", "parse_duration", "parse_grace"]
 
 LONGEST: Final = timedelta(days=365)
 """Longer than any fleet runs, and far below a timer's limit."""
@@ -30,6 +30,25 @@ def parse_duration(value: object) -> timedelta:
     Raises:
         ValueError: with what is allowed, as the end of a sentence.
     """
+    duration = _parse(value)
+    if duration <= timedelta():
+        raise ValueError("must be longer than 0s")
+    return duration
+
+
+def parse_grace(value: object) -> timedelta:
+    """Return how long something has to end: as `parse_duration`, or zero in any unit, which means not at all.
+
+    Raises:
+        ValueError: with what is allowed, as the end of a sentence.
+    """
+    duration = _parse(value)
+    if duration < timedelta():
+        raise ValueError("must not be negative")
+    return duration
+
+
+def _parse(value: object) -> timedelta:
     match value:
         case timedelta():
             duration = value
@@ -42,17 +61,17 @@ def parse_duration(value: object) -> timedelta:
             raise ValueError(f"is not a duration: {_HOW}")
         case _:
             raise ValueError(f"has no unit: {_HOW}")
-    if duration <= timedelta():
-        raise ValueError("must be longer than 0s")
     if duration > LONGEST:
         raise ValueError(f"must be at most {LONGEST.days}d")
     return duration
 
 
 def format_duration(duration: timedelta) -> str:
-    """Return the shortest text that `parse_duration` reads as this duration: `90s`, not `1m30s`; `5m`, not `300s`."""
+    """Return the shortest text that `parse_grace` reads as this duration: `90s`, not `1m30s`; `5m`, not `300s`."""
     seconds = duration.total_seconds()
+    if not seconds:
+        return "0s"
     for unit, size in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
-        if seconds and seconds % size == 0:
+        if seconds % size == 0:
             return f"{seconds // size:.0f}{unit}"
     return str(durationpy.to_str(duration))

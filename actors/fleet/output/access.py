@@ -69,7 +69,7 @@ def follow(
     for executor_id in sorted(ids or ()):
         if executor_id not in door.executors():
             raise _unknown(door, executor_id)
-    events, buffer = EventBuffer(door.max_events), LineBuffer()
+    events, buffer = EventBuffer(door.plan.max_events), LineBuffer()
     door.state.add_reader(events)
 
     def log_of(event: ExecutorRunning) -> Log | None:

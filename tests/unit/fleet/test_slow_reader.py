@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from actors.fleet.door_state import DoorState
-from actors.fleet.owner import FleetOwner
+from actors.fleet.owner import DoorState, FleetOwner
 from actors.fleet.stream import Event, EventBuffer, EventsMissed
 from actors.messages import ExecutorPending, ExecutorRemoved, ExecutorRunning, ExecutorState, FleetChanged
 from actors.pods.loss import LossKind, LossReason

@@ -1,0 +1,148 @@
+"""`FleetPlan`: what a fleet is to be, from the arguments of `Fleet` and `AsyncFleet`.
+
+It is checked once, before anything starts. The durations that their methods take are read here too.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, final, overload
+
+from actors.settings import ExecutorSettings, ExecutorValues, Settings, SettingsValues
+from actors.settings.durations import LONGEST, parse_duration, parse_grace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from actors.kube.api import PodApi
+    from actors.metrics.counts import Metrics, Traces
+    from actors.page.plan import PagePlan
+    from actors.runtime import ActorSystem
+
+__all__ = ["Duration", "FleetPlan", "FleetValues", "duration", "fleet_settings", "grace_of"]
+
+Duration = timedelta | str | float
+"""A duration: a timedelta, a number of seconds, or text such as "30s", "5m" or "1h30m"."""
+
+
+class FleetValues(SettingsValues, ExecutorValues, total=False):
+    """The settings that `Fleet` takes by keyword: those of `Settings`, and those of `executor` without its name."""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class FleetPlan:
+    """A fleet, as its user wants it. See `Fleet` for the meaning of each value.
+
+    Raises:
+        TypeError: a value is of a wrong kind, or contradicts another one.
+        ValueError: a value is not allowed.
+        SettingsError: the page's address or token is wrong.
+        MissingExtra: the page needs a package that is not installed.
+    """
+
+    settings: Settings
+    local: bool = False
+    kubeconfig: str | os.PathLike[str] | None = None
+    context: str | None = None
+    keep: bool | None = None
+    max_events: int = 1000
+    metrics: Metrics | None = None
+    page: PagePlan | None = None
+    traces: Traces | None = None
+    pod_api: PodApi | None = None
+    system: ActorSystem | None = None
+    """None: the fleet makes its own, and closes it."""
+
+    def __post_init__(self) -> None:
+        most = self.max_events
+        if not isinstance(most, int) or isinstance(most, bool) or most < 1:
+            raise ValueError(f"max_events = {most!r}: must be a whole number, at least 1")
+        if not isinstance(self.keep, bool | None):
+            raise TypeError(f"keep = {self.keep!r}: must be True, False or None")
+        if not isinstance(self.kubeconfig, str | os.PathLike | None):
+            raise TypeError(f"kubeconfig = {self.kubeconfig!r}: must be the path of a file")
+        if not isinstance(self.context, str | None):
+            raise TypeError(f"context = {self.context!r}: must be the name of a context")
+        names_a_cluster = self.kubeconfig is not None or self.context is not None
+        if self.local and (names_a_cluster or self.pod_api is not None):
+            raise TypeError("local=True starts a cluster of its own: it takes no kubeconfig, context or pod_api")
+        is_virtual = self.system is not None and self.system.wait is not None
+        if self.local and is_virtual:
+            raise TypeError("local=True runs in real time: in a test with a Kit, use its FakeCluster")
+        if self.page is not None:
+            if is_virtual:
+                raise TypeError("page is served in real time: a test with a Kit has none")
+            self.page.check()
+
+
+def fleet_settings(
+    given: Settings | str | os.PathLike[str] | None, values: Mapping[str, Any], *, local: bool
+) -> Settings:
+    """Return the settings of a fleet, from its first argument and its keywords.
+
+    Raises:
+        TypeError: a value is given twice.
+        SettingsError: a setting is wrong.
+    """
+    settings = _given_settings(given, values)
+    if not local:
+        return settings
+    from actors.local.kubelet.processes.containers import NO_IMAGE  # noqa: PLC0415 - only a local fleet needs it
+
+    return settings.with_default_image(NO_IMAGE)
+
+
+def _given_settings(given: Settings | str | os.PathLike[str] | None, values: Mapping[str, Any]) -> Settings:
+    if isinstance(given, Settings):
+        if values:
+            raise TypeError(f"{', '.join(values)}: put these into the Settings(...) that you give")
+        return given
+    known = dict(values)
+    executor = dict(known.pop("executor", {}))
+    for name in [name for name in known if name in ExecutorSettings.model_fields]:
+        if name in executor:
+            raise TypeError(f"{name} is given twice: alone, and in executor")
+        executor[name] = known.pop(name)
+    if executor:
+        known["executor"] = executor
+    return Settings.load(given, **known)
+
+
+@overload
+def duration(name: str, value: Duration) -> timedelta: ...
+@overload
+def duration(name: str, value: Duration | None) -> timedelta | None: ...
+def duration(name: str, value: Duration | None) -> timedelta | None:
+    """Return the duration that the user gave as argument `name`. A number is one of seconds.
+
+    Raises:
+        ValueError: it is none.
+    """
+    return None if value is None else _read(name, value, parse_duration)
+
+
+def grace_of(name: str, value: Duration | None) -> timedelta | None:
+    """Return how long executors may take to end, as `duration` does; zero means not at all.
+
+    Raises:
+        ValueError: it is no duration.
+    """
+    return None if value is None else _read(name, value, parse_grace)
+
+
+def _read(name: str, value: Duration, parse: Callable[[object], timedelta]) -> timedelta:
+    try:
+        return parse(_of_seconds(value) if isinstance(value, int | float) else value)
+    except ValueError as error:
+        raise ValueError(f"{name} = {value!r}: {error}") from None
+
+
+def _of_seconds(value: float) -> timedelta:
+    seconds = min(max(value, -1), 2 * LONGEST.total_seconds())  # which a timedelta can be, and no duration is
+    if isinstance(value, bool) or math.isnan(seconds):
+        raise ValueError('is not a duration: give a number of seconds, a timedelta, or text such as "30s"')
+    return timedelta(seconds=seconds)
