@@ -478,12 +478,13 @@ def test_a_kill_may_leave_no_time(kind: str) -> None:
     stage = Stage(kind)
 
     async def program() -> None:
-        async with stage.fleet(instances=2) as fleet:
-            await fleet.wait_for(running=2)
-            assert await fleet.kill(1, grace="0s") == (1,)
-            assert await fleet.kill(2, grace=timedelta()) == (2,)
-            with pytest.raises(ValueError, match="grace = '-1s'"):
-                await fleet.kill(2, grace="-1s")
+        async with stage.fleet(instances=4) as fleet:
+            await fleet.wait_for(running=4)
+            for executor_id, grace in enumerate(("0s", "0ms", 0, timedelta()), start=1):
+                assert await fleet.kill(executor_id, grace=grace) == (executor_id,)
+            for wrong in ("-1s", "0", timedelta(-1), False):
+                with pytest.raises(ValueError, match="grace = "):
+                    await fleet.kill(2, grace=wrong)
 
     stage.run(program())
 

@@ -10,7 +10,7 @@ import typer
 
 from actors.kube.names import label_value_problem
 from actors.pods.pod import DEFAULT_PROFILE
-from actors.settings.durations import format_duration, parse_duration
+from actors.settings.durations import format_duration, parse_duration, parse_grace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,6 +58,18 @@ def duration(text: str) -> timedelta:
     """
     try:
         return parse_duration(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"{text!r} {error}") from None
+
+
+def _grace(text: str) -> timedelta:
+    """Parse how long executors may take to end; `0s`: not at all.
+
+    Raises:
+        BadParameter: it is no duration.
+    """
+    try:
+        return parse_grace(text)
     except ValueError as error:
         raise typer.BadParameter(f"{text!r} {error}") from None
 
@@ -234,12 +246,12 @@ TokenFile: TypeAlias = Annotated[
 Deadline: TypeAlias = Annotated[
     timedelta | None,
     typer.Option(
-        "--deadline", parser=duration, metavar="DURATION", help="How long it may take. Default: the driver's settings."
+        "--deadline", parser=_grace, metavar="DURATION", help="How long it may take. Default: the driver's settings."
     ),
 ]
 Grace: TypeAlias = Annotated[
     timedelta | None,
-    typer.Option(parser=duration, metavar="DURATION", help="How long they may take. Default: the settings'."),
+    typer.Option(parser=_grace, metavar="DURATION", help="How long they may take. Default: the settings'."),
 ]
 AdjustTarget: TypeAlias = Annotated[
     bool, typer.Option("--adjust-target", help="Do not replace them: lower the target instead.")

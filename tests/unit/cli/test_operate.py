@@ -430,7 +430,7 @@ def test_an_operator_acts_through_the_drivers_page(
     )
     assert act("retire 2 --deadline 1m --adjust-target") == (0, "executors that retire: 2")
     unknown = "executor-pods: executors that are unknown, or have ended"
-    assert act("kill 3 99 98 --grace 1s") == (1, f"executors that end: 3\n{unknown}: 99, 98")
+    assert act("kill 3 99 98 --grace 0s") == (1, f"executors that end: 3\n{unknown}: 99, 98")
     assert act("retire 99") == (1, f"executors that retire: none\n{unknown}: 99")
     assert act("hold --deadline 1s")[0] == 0
     assert driver.status().on_hold

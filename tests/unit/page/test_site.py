@@ -370,7 +370,7 @@ ACTS = [
     ("retire", {"ids": [1, 2], "deadline": "1m"}, RetireExecutors((1, 2), timedelta(minutes=1))),
     (
         "kill",
-        {"ids": [1], "adjust_target": True, "grace": "0s"},
+        {"ids": [1], "adjust_target": True, "grace": "0ms"},
         KillExecutors((1,), adjust_target=True, grace=timedelta()),
     ),
     ("hold", {}, HoldFleet()),

@@ -18,7 +18,7 @@ from actors.errors import SettingsError
 from actors.kube.names import label_key_problem, label_value_problem
 from actors.pods.state import PodRules
 from actors.settings import AllocationSettings, ExecutorSettings, ProfileSettings, Settings
-from actors.settings.durations import LONGEST, format_duration, parse_duration
+from actors.settings.durations import LONGEST, format_duration, parse_duration, parse_grace
 from actors.settings.model import setting_names
 from actors.settings.reference import attribute_docstrings, render_reference
 from tests.unit.settings.refusals import refused
@@ -709,10 +709,19 @@ def test_durations_read_as_written(text: str, seconds: float) -> None:
     assert parse_duration(text) == timedelta(seconds=seconds)
 
 
-@given(st.integers(min_value=1, max_value=int(LONGEST.total_seconds()) * 1000))
+@given(st.integers(min_value=0, max_value=int(LONGEST.total_seconds()) * 1000))
 def test_a_formatted_duration_reads_back_as_itself(milliseconds: int) -> None:
     duration = timedelta(milliseconds=milliseconds)
-    assert parse_duration(format_duration(duration)) == duration
+    assert parse_grace(format_duration(duration)) == duration
+
+
+@pytest.mark.parametrize("nothing", ["0s", "0ms", "0h0m", timedelta()])
+def test_only_a_grace_may_be_zero_in_whatever_unit(nothing: object) -> None:
+    assert parse_grace(nothing) == timedelta()
+    with pytest.raises(ValueError, match="must be longer than 0s"):
+        parse_duration(nothing)
+    with pytest.raises(ValueError, match="must not be negative"):
+        parse_grace(timedelta(seconds=-1))
 
 
 # ── The package ──────────────────────────────────────────────────────────────────────────────────────────────────
