@@ -53,13 +53,17 @@ class AsyncFleet(BaseFleet):
 
     # ── entering and leaving ────────────────────────────────────────────────────────────────────────────────────
 
-    async def start(self) -> None:
+    async def start(self, *, wait: bool = True) -> None:
         """Start the fleet; see `Fleet.start`."""
-        await run_async(self._door.enter(), self._door.system)
+        await run_async(self._door.enter(wait=wait), self._door.system)
 
-    async def stop(self, *, keep: bool | None = None) -> tuple[str, ...]:
+    async def stop(self, *, keep: bool | None = None, wait: bool = True) -> tuple[str, ...]:
         """Stop the fleet in order; see `Fleet.stop`."""
-        return await run_async(self._door.leave(keep=keep), self._door.system)
+        return await run_async(self._door.leave(keep=keep, wait=wait), self._door.system)
+
+    async def abandon(self) -> None:
+        """End all that this process has of the fleet, and leave the pods; see `Fleet.abandon`."""
+        await run_async(self._door.abandon(), self._door.system)
 
     async def __aenter__(self) -> Self:
         await self.start()

@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from actors.fleet.plan import Duration, FleetPlan
     from actors.fleet.waiting import Buffer, Steps
     from actors.messages import Executor, FromDriver, ProfileStatus, Question, Suspected, Victims
+    from actors.settings import Settings
 
 __all__ = ["Door", "Ids"]
 
@@ -92,8 +93,7 @@ class Door:
     def __init__(self, plan: FleetPlan) -> None:
         self.plan: Final = plan
         self.system: Final = plan.system or ActorSystem()
-        self.settings = plan.settings.for_one_backend(self.system.entropy)
-        """All settings of this fleet. A generated `app_id` is the fleet's once it has started."""
+        self._settings = plan.settings.for_one_backend(self.system.entropy)
         self.state: Final = DoorState(self.system.clock)
         self.keep = plan.keep
         self._first = [EventBuffer(plan.max_events)]
@@ -110,8 +110,11 @@ class Door:
 
     # ── entering and leaving ────────────────────────────────────────────────────────────────────────────────────
 
-    def enter(self) -> Steps[None]:
+    def enter(self, *, wait: bool = True) -> Steps[None]:
         """Start the fleet. Leave it again if that fails.
+
+        Args:
+            wait: until it has started; else only until there is a Backend, whose events tell what becomes of it.
 
         Raises:
             ExecutorPodsError: what is wrong.
@@ -136,14 +139,18 @@ class Door:
                 owner=None,
                 address=self._owner,
             )
-            yield Pause(lambda: self._has_started() or self._has_failed(), self.state, limit)
-            self._check_started(limit)
+            is_there = self._has_started if wait else self._has_backend
+            yield Pause(lambda: is_there() or self._has_failed(), self.state, limit)
+            if wait or not is_there():
+                self._check_started(limit)
             self._leave_at_exit()
         except BaseException as error:
             yield from self.leave(error=error)
             raise
 
-    def leave(self, *, keep: bool | None = None, error: BaseException | None = None) -> Steps[tuple[str, ...]]:
+    def leave(
+        self, *, keep: bool | None = None, wait: bool = True, error: BaseException | None = None
+    ) -> Steps[tuple[str, ...]]:
         """Stop the fleet, and wait until nothing is left of it. Returns the pods that may be left.
 
         The first interrupt (Ctrl-C, a cancellation) is raised when the fleet has stopped. The second one is raised at
@@ -151,6 +158,7 @@ class Door:
 
         Args:
             keep: leave the pods; None: as the fleet was told, else the setting `backend.delete_on_stop`.
+            wait: until nothing is left; else only begin.
             error: it is on its way to the user: raise none beside it.
 
         Raises:
@@ -160,7 +168,7 @@ class Door:
             return ()
         self.keep = self.keep if keep is None else keep
         self._owner.tell(LeaveFleet(None if self.keep is None else not self.keep))
-        if _thread.chooses_for is self or (self.calls is not None and self.calls.is_current()):
+        if not wait or _thread.chooses_for is self or (self.calls is not None and self.calls.is_current()):
             return ()  # the fleet waits for the caller
         if not self._owner.is_alive():  # it may never have run
             self.state.end()
@@ -176,6 +184,14 @@ class Door:
         if self.state.failure is not None and not self._failure_is_known:
             raise self._error()
         return self.state.left_behind
+
+    def abandon(self) -> Steps[None]:
+        """End all that this process has of the fleet, and leave the pods as they are. An embedded cluster ends too."""
+        if self._owner is None or self._is_inherited():
+            return
+        self._forget_process()
+        self._owner.stop()
+        yield Pause(lambda: self.state.is_over, self.state, MARGIN)
 
     def _until_over(self, *, may_be_left: bool) -> Steps[None]:
         """Wait until nothing is left. An interrupt is raised at once if the fleet may be left, else at the end."""
@@ -201,11 +217,9 @@ class Door:
         return stop_limit(self.settings) + MARGIN
 
     def _check_started(self, limit: timedelta) -> None:
-        if self._has_failed():
-            raise self._error()
-        if self.state.started is None:
+        self.check_alive()
+        if not self._has_started():
             raise FleetEnded(f"the fleet did not start within {format_duration(limit)}")
-        self.settings = self.settings.of_fleet(self.state.started.app_id)
 
     def _leave_at_exit(self) -> None:
         """Leave when the interpreter exits, unless somebody has before.
@@ -244,7 +258,9 @@ class Door:
         if self.plan.local:
             from actors.local.cluster import LocalCluster  # noqa: PLC0415 - only a local fleet needs it
 
-            cluster = closing.enter_context(LocalCluster(namespace=self.settings.namespace or "default"))
+            local = self.plan.local
+            cluster = local if isinstance(local, LocalCluster) else LocalCluster(namespace=self.settings.namespace)
+            closing.enter_context(cluster)
             kubeconfig, context = cluster.kubeconfig_path, None
         self._connect_for_logs = partial(self._log_api, kubeconfig, context)
         backend = Backend.start(
@@ -257,6 +273,7 @@ class Door:
             metrics=metrics,
             traces=self.plan.traces,
         )
+        closing.callback(backend.stop)  # has an effect only if the fleet is abandoned
         if self.state.page is not None:
             self.state.page.backend = backend
         return backend
@@ -281,6 +298,14 @@ class Door:
         return self._connect_for_logs
 
     # ── state ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def settings(self) -> Settings:
+        """All settings of this fleet. A generated `app_id` is the fleet's once it has started."""
+        started = self.state.started
+        if started is not None and started.app_id != self._settings.app_id:
+            self._settings = self._settings.of_fleet(started.app_id)
+        return self._settings
 
     @property
     def app_id(self) -> str:
@@ -329,6 +354,11 @@ class Door:
         self.check()
         return self.state.view.profiles
 
+    def last_status(self) -> FleetStatus | None:
+        """Return the status as of the last change."""
+        self.check()
+        return self.state.view.status_now()
+
     def ended(self) -> tuple[Executor, ...]:
         """Return the executors that ended last."""
         self.check()
@@ -361,6 +391,9 @@ class Door:
 
     def _has_started(self) -> bool:
         return self.state.started is not None and self.state.view.status is not None
+
+    def _has_backend(self) -> bool:
+        return self.state.backend is not None
 
     def _has_failed(self) -> bool:
         return self.state.failure is not None or self.state.is_over

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from actors.fleet.plan import Duration, FleetValues
     from actors.fleet.stream import Event, EventBuffer
     from actors.kube.api import PodApi
+    from actors.local.cluster import LocalCluster
     from actors.messages import Executor, FleetStatus, ProfileStatus, Suspected, Victims
     from actors.metrics.counts import Metrics, Traces
     from actors.runtime import ActorSystem
@@ -47,7 +48,7 @@ class BaseFleet(ABC):
         settings: Settings | str | os.PathLike[str] | None = None,
         /,
         *,
-        local: bool = False,
+        local: bool | LocalCluster = False,
         kubeconfig: str | os.PathLike[str] | None = None,
         context: str | None = None,
         on_event: Callable[[Event], object] | None = None,
@@ -114,6 +115,11 @@ class BaseFleet(ABC):
         return self._door.profiles()
 
     @property
+    def last_status(self) -> FleetStatus | None:
+        """What `status` answers, as of the last change; None before there is any."""
+        return self._door.last_status()
+
+    @property
     def ended(self) -> tuple[Executor, ...]:
         """The last 200 executors that ended, the newest last."""
         return self._door.ended()
@@ -169,7 +175,7 @@ class Fleet(BaseFleet):
 
     Args:
         settings: `Settings(...)`, or the path of a TOML file; None: the environment's.
-        local: start an embedded cluster, whose pods are processes of this machine.
+        local: start an embedded cluster, whose pods are processes of this machine; or a `LocalCluster` to start.
         kubeconfig: the file to read, instead of `KUBECONFIG`, `~/.kube/config` or the pod's own account.
         context: the kubeconfig's context, instead of its current one.
         on_event: called with each event, one after the other, in a thread of the fleet. What it raises is logged.
@@ -196,27 +202,40 @@ class Fleet(BaseFleet):
 
     # ── entering and leaving ────────────────────────────────────────────────────────────────────────────────────
 
-    def start(self) -> None:
+    def start(self, *, wait: bool = True) -> None:
         """Start the fleet, as `with` does. Whoever starts it so must `stop` it.
+
+        Args:
+            wait: until it has started. False: return when kubeconfig and settings were read; `BackendStarted` or
+                `BackendFailed` follows among the events.
 
         Raises:
             ExecutorPodsError: what is wrong: no kubeconfig, no such namespace, a missing right, an API that does not
                 answer within `backend.start_timeout`. Nothing is left running.
         """
-        run(self._door.enter(), self._door.system)
+        run(self._door.enter(wait=wait), self._door.system)
 
-    def stop(self, *, keep: bool | None = None) -> tuple[str, ...]:
+    def stop(self, *, keep: bool | None = None, wait: bool = True) -> tuple[str, ...]:
         """Stop the fleet in order, as leaving `with` does. Returns the names of pods that may be left.
 
         Called in `on_event` it returns at once, and the fleet stops after that.
 
         Args:
             keep: leave the pods alive; None: as the fleet was told.
+            wait: until nothing is left. False: return at once; the events tell how it goes on, up to `BackendStopped`,
+                and another `stop` waits for the end.
 
         Raises:
             FleetEnded: the fleet had failed before, and nobody was told; or it did not stop in time.
         """
-        return run(self._door.leave(keep=keep), self._door.system)
+        return run(self._door.leave(keep=keep, wait=wait), self._door.system)
+
+    def abandon(self) -> None:
+        """End all that this process has of the fleet, at once, and leave the pods as they are.
+
+        With `local`, the cluster ends too, and its pods with it. There is no last event.
+        """
+        run(self._door.abandon(), self._door.system)
 
     def __enter__(self) -> Self:
         self.start()

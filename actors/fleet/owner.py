@@ -41,7 +41,7 @@ class DoorState(Waitable):
         super().__init__()
         self.view = FleetView(clock)
         self.backend: Address | None = None
-        """Set once the Backend was started."""
+        """The Backend, once it was started."""
         self.started: BackendStarted | None = None
         self.failure: BaseException | None = None
         """Why the fleet could not start or continue."""
@@ -55,6 +55,12 @@ class DoorState(Waitable):
         self._readers: dict[weakref.ref[EventBuffer], None] = {}
 
     # ── for the fleet's actor ───────────────────────────────────────────────────────────────────────────────────
+
+    def follow(self, backend: Address, follower: Callable[[FleetChanged], object]) -> None:
+        """Follow the Backend that was started."""
+        self.view.follow(backend, follower)
+        self.backend = backend
+        self.touch()
 
     def fold(self, change: FleetChanged) -> None:
         """Take in what has changed."""
@@ -80,9 +86,8 @@ class DoorState(Waitable):
             if buffer is not None:
                 buffer.put(event)
 
-    def end(self, failure: BaseException | None = None) -> None:
-        """The fleet has ended; keep an earlier failure."""
-        self.failure = self.failure or failure
+    def end(self) -> None:
+        """The fleet has ended."""
         self.is_over = True
         for reader in list(self._readers):
             buffer = reader()
@@ -151,8 +156,7 @@ class FleetOwner(Actor):
         """Start the Backend. What is wrong goes to the door: it is the user's error, not a crash."""
         try:
             self._backend = self._start(self.address, self._closing)
-            self._state.view.follow(self._backend, self.address.tell)
-            self._state.backend = self._backend
+            self._state.follow(self._backend, self.address.tell)
         except BaseException as error:  # noqa: BLE001 - whoever enters the fleet gets it, also a `sys.exit` of its
             self._state.failure = error
             self.stop()
@@ -184,6 +188,8 @@ class FleetOwner(Actor):
     def _end(self) -> None:
         """Close what was started, then let everybody know."""
         try:
+            if self._has_crashed and self._state.failure is None:
+                self._state.apply(BackendFailed(RuntimeError("the fleet's actor crashed; the log says why")))
             self._closing.close()
         finally:
-            self._state.end(RuntimeError("the fleet's actor crashed; the log says why") if self._has_crashed else None)
+            self._state.end()

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from actors.kube.api import PodApi
+    from actors.local.cluster import LocalCluster
     from actors.metrics.counts import Metrics, Traces
     from actors.page.plan import PagePlan
     from actors.runtime import ActorSystem
@@ -45,7 +46,7 @@ class FleetPlan:
     """
 
     settings: Settings
-    local: bool = False
+    local: bool | LocalCluster = False
     kubeconfig: str | os.PathLike[str] | None = None
     context: str | None = None
     keep: bool | None = None
@@ -67,6 +68,14 @@ class FleetPlan:
             raise TypeError(f"kubeconfig = {self.kubeconfig!r}: must be the path of a file")
         if not isinstance(self.context, str | None):
             raise TypeError(f"context = {self.context!r}: must be the name of a context")
+        if not isinstance(self.local, bool):
+            from actors.local.cluster import LocalCluster  # noqa: PLC0415 - whoever gives one has loaded it
+
+            if not isinstance(self.local, LocalCluster):
+                raise TypeError(f"local = {self.local!r}: must be True, False or a LocalCluster")
+        self._check_together()
+
+    def _check_together(self) -> None:
         names_a_cluster = self.kubeconfig is not None or self.context is not None
         if self.local and (names_a_cluster or self.pod_api is not None):
             raise TypeError("local=True starts a cluster of its own: it takes no kubeconfig, context or pod_api")
@@ -80,7 +89,7 @@ class FleetPlan:
 
 
 def fleet_settings(
-    given: Settings | str | os.PathLike[str] | None, values: Mapping[str, Any], *, local: bool
+    given: Settings | str | os.PathLike[str] | None, values: Mapping[str, Any], *, local: bool | LocalCluster
 ) -> Settings:
     """Return the settings of a fleet, from its first argument and its keywords.
 

@@ -37,7 +37,7 @@ class LocalCluster:
     Args:
         port: the port of the API server on 127.0.0.1; 0 for any free port.
         kubeconfig: the file to write, removed at the end; by default in a private temporary directory.
-        namespace: the namespace of the kubeconfig's context; created if necessary.
+        namespace: the namespace of the kubeconfig's context; created if necessary. None: `default`.
         clock: for timestamps.
         entropy: for names, UIDs and the victims of `kill_random`.
         max_pods: the capacity of the node.
@@ -53,7 +53,7 @@ class LocalCluster:
         *,
         port: int = 0,
         kubeconfig: Path | None = None,
-        namespace: str = "default",
+        namespace: str | None = None,
         clock: Clock | None = None,
         entropy: Entropy | None = None,
         max_pods: int = 500,
@@ -71,7 +71,7 @@ class LocalCluster:
         self._delays = Delays(entropy.fork("delays") if realistic else None)
         self._port = port
         self._kubeconfig_target = kubeconfig
-        self._namespace = namespace
+        self._namespace = namespace or "default"
         self._max_pods = max_pods
         self._failing_pulls = tuple(failing_pulls)
         self._lose_node_after = lose_node_after

@@ -19,7 +19,7 @@ class Awaited:
 
     WAITING = frozenset(
         {"status", "scale", "wait_for", "kill", "retire", "drained", "hold", "decommission", "register"}
-        | {"is_excluded", "stop", "get", "autoscale"}
+        | {"is_excluded", "start", "stop", "abandon", "get", "autoscale"}
     )
 
     def __init__(self, inner: Any) -> None:

@@ -105,6 +105,75 @@ def test_executors_that_ignore_sigterm_are_waited_for_as_long_as_they_have_to_en
     assert stage.cluster.pods == {}
 
 
+def test_a_fleet_that_nobody_waits_for_tells_in_its_events_how_it_starts_and_stops(kind: str) -> None:
+    stage = Stage(kind)
+
+    async def program() -> None:
+        fleet = stage.fleet(instances=1, app_id="etl", backend={"lease": False})
+        await fleet.start(wait=False)
+        events = fleet.events()
+        assert isinstance(await events.get("1m"), BackendStarted)
+        await fleet.wait_for(running=1)
+        assert fleet.last_status == await fleet.status()
+        assert await fleet.stop(wait=False) == ()
+        assert len(stage.cluster.pods) == 1
+        told = [type(event) async for event in events]
+        assert told[-2:] == [ExecutorRemoved, BackendStopped]
+        assert await fleet.stop() == ()
+
+    stage.run(program())
+    assert stage.cluster.pods == {}
+    assert stage.kit.dispatcher.actors == ()
+
+
+def test_a_start_that_nobody_waits_for_may_fail_or_be_stopped_in_the_middle(kind: str) -> None:
+    stage = Stage(kind)
+
+    async def program(*, stops: bool) -> list[type]:
+        with stage.cluster.outage():
+            fleet = stage.fleet(backend={"start_timeout": "7s"})
+            await fleet.start(wait=False)
+            events = fleet.events()
+            if stops:
+                await fleet.stop(wait=False)
+            told = [type(event) async for event in events]
+            await fleet.stop()
+            return told
+
+    assert stage.run(program(stops=False)) == [BackendFailed]
+    assert stage.run(program(stops=True)) == [BackendStopped]
+
+
+def test_a_fleet_that_is_abandoned_leaves_its_pods_and_no_actor(kind: str) -> None:
+    stage = Stage(kind)
+
+    async def program() -> None:
+        async with stage.fleet(instances=2) as fleet:
+            await fleet.wait_for(running=2)
+            await fleet.stop(wait=False)
+            await fleet.abandon()
+            assert await fleet.stop() == ()
+
+    stage.run(program())
+    assert stage.kit.dispatcher.actors == ()
+    assert stage.cluster.phases == {1: "Running", 2: "Running"}
+
+
+def test_the_last_event_says_that_the_fleets_own_actor_crashed(kind: str) -> None:
+    stage = Stage(kind)
+
+    async def program() -> None:
+        async with stage.fleet(instances=1) as fleet:
+            events = fleet.events()
+            stage.kit.address("fleet").tell("no message of anybody")
+            last = [event async for event in events][-1]
+            assert isinstance(last, BackendFailed)
+            assert "the fleet's actor crashed" in str(last.cause)
+
+    stage.run(program())
+    assert len(stage.kit.crashes) == 1
+
+
 def test_a_fleet_whose_template_cannot_work_is_not_entered(kind: str) -> None:
     stage = Stage(kind)
     fleet = stage.fleet(template_patch={"spec": {"terminationGracePeriodSeconds": "soon"}})
