@@ -219,12 +219,8 @@ def run(  # noqa: PLR0917 - typer passes them all by name
     _check_choice("--log-format", log_format, LogFormat)
     _check_choice("--log-level", log_level, LogLevel)
     settings = Settings.load(config, **overrides(namespace, executors, image, command))
-    if settings.executor.image is None and settings.executor.pod_template is None:
-        if not local:
-            raise typer.BadParameter("no image: set --image, executor.image or a pod template")
-        from actors.local.kubelet.processes.containers import NO_IMAGE  # noqa: PLC0415 - only a run on the embedded cluster needs it
-
-        settings = settings.with_default_image(NO_IMAGE)
+    if settings.executor.image is None and settings.executor.pod_template is None and not local:
+        raise typer.BadParameter("no image: set --image, executor.image or a pod template")
     from actors.cli.run import ClusterPlan, Request, run_fleet  # noqa: PLC0415 - not needed to reject a wrong argument
 
     return run_fleet(

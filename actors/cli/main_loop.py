@@ -1,7 +1,7 @@
 """`MainLoop`: what the main thread of `executor-pods run` does, item by item of its one inbox.
 
-Other threads put in what happens: events of the driver, changes of the fleet, log records, keys and signals. It shows
-them, begins a stop, and decides the exit code.
+Other threads put in what happens: events of the fleet, log records, keys and signals. It passes the fleet's events to
+the driver, shows what the driver tells, begins a stop, and decides the exit code.
 """
 
 from __future__ import annotations
@@ -15,25 +15,30 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from actors.cli.driver import StopFleet
+from actors.cli.driver import FORCE_AFTER, Driver, Plan
 from actors.cli.events import NOTHING_MADE, Event
 from actors.cli.logs import LogFormat, Repeats, as_json, as_text, is_told_by_event
 from actors.cli.output import Output
 from actors.cli.streams import discard, has_no_reader, say, say_raw, unwritten
-from actors.messages import FleetChanged
+from actors.fleet.stream import EventsMissed
 from actors.runtime import elapsed, later
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from datetime import datetime
 
-    from actors.runtime import Address, Clock, Moment
+    from actors.fleet.fleet import Fleet
+    from actors.messages import ToDriver
+    from actors.runtime import Clock, Entropy, Moment
 
 __all__ = [
     "EXIT_FAILED",
     "EXIT_HANDED_OVER",
     "EXIT_INTERRUPTED",
     "EXIT_OK",
+    "LOCAL_STOP",
     "REDRAW_SECONDS",
+    "Happened",
     "Inbox",
     "Item",
     "Key",
@@ -52,9 +57,21 @@ EXIT_HANDED_OVER: Final = 143
 REDRAW_SECONDS: Final = 0.5
 """Ages have seconds: at twice that rate, every second is visible."""
 
+LOCAL_STOP: Final = FORCE_AFTER + timedelta(seconds=3)
+"""How long an orderly stop may take on the embedded cluster, which ends with the command and leaves nothing behind.
+After `FORCE_AFTER` no pod is left; the rest is the Backend's, to report that."""
+
 FRAME: Final = timedelta(milliseconds=50)
 REST: Final = 4
 """The least time between two pictures, and as a multiple of what one takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Happened:
+    """An event of the fleet. It may wait while the output is written."""
+
+    at: datetime
+    event: ToDriver | EventsMissed
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +81,7 @@ class Key:
     name: str
 
 
-Item: TypeAlias = Event | FleetChanged | Key | logging.LogRecord | signal.Signals
+Item: TypeAlias = Happened | Key | logging.LogRecord | signal.Signals
 Inbox = SimpleQueue[Item]
 """What the main thread reads. A SimpleQueue, because its `put` is safe in a signal handler."""
 
@@ -73,64 +90,67 @@ class MainLoop:
     """The loop of the main thread: shows events, turns signals into stops, and determines the exit code.
 
     Args:
-        inbox: see `Inbox`.
-        output: shows the events.
-        driver: receives `StopFleet`.
-        patience: how long an orderly stop may take; None means any time.
-        clock: measures it.
+        inbox: see `Inbox`. The fleet puts its events into it.
+        output: shows the events, and the fleet as it is.
+        fleet: is started.
+        plan: what to do with it.
+        clock: measures time.
+        entropy: chooses whom to kill.
         log_format: of log records: notes of the output, or JSON on stderr.
-        hands_over: whether SIGTERM leaves the executors to the next driver.
     """
 
     def __init__(
         self,
         inbox: Inbox,
         output: Output,
+        fleet: Fleet,
+        plan: Plan,
         *,
-        driver: Address,
-        patience: timedelta | None,
         clock: Clock,
+        entropy: Entropy,
         log_format: LogFormat = "text",
-        hands_over: bool = False,
     ) -> None:
         self._inbox = inbox
         self._output = output
-        self._driver = driver
-        self._patience = patience
+        self._fleet = fleet
+        self._driver = Driver(fleet, plan, show=self._show, clock=clock, entropy=entropy)
+        self._is_local = plan.force is not None
         self._clock = clock
         self._log_format = log_format
-        self._hands_over = hands_over
         self._repeats = Repeats()
         self._exit_code: int | None = None
+        self._over: Event | None = None
+        """The last event."""
         self._deadline: Moment | None = None
         self._changed = True
         """Something has happened since the last picture."""
         self._draw_from: Moment = clock.monotonic()
 
     def run(self) -> int:
-        """Run until the fleet has stopped, `patience` is over, or a second Ctrl-C comes; return the exit code."""
+        """Run until the fleet has stopped, its time is over, or a second Ctrl-C comes; return the exit code."""
         while not self._is_late():
-            was_alive = self._driver.is_alive()  # before the read: what it said last may arrive during that
+            self._driver.act()
             match self._next():
-                case None if not was_alive:
-                    return EXIT_FAILED  # it crashed, and the cause was shown as a warning
                 case None:
                     pass
-                case Event(event="stopped") as event:
-                    self._show(event)
-                    return self._final_exit_code(left_behind=bool(event.details.get("left_behind")))
                 case signal.Signals.SIGINT if self._exit_code == EXIT_INTERRUPTED:
                     self.remark("exiting at once")
                     break
                 case item:
                     self._take(item)
-        return self._final_exit_code(left_behind=self._patience is None)
+            if self._over is not None:
+                self._write(self._look)  # the output may still say what blocks the fleet
+                return self._final_exit_code(left_behind=bool(self._over.details.get("left_behind")))
+        return self._final_exit_code(left_behind=not self._is_local)
 
     def _next(self) -> Item | None:
         """Return the next item, None if there is none for a while. Draw what has changed, but not for each item."""
-        if self._changed and self._clock.monotonic() >= self._draw_from:
+        now = self._clock.monotonic
+        if self._changed and now() >= self._draw_from:
             self._draw()
-        pause = self._draw_from - self._clock.monotonic() if self._changed else REDRAW_SECONDS
+        pause = self._draw_from - now() if self._changed else REDRAW_SECONDS
+        if self._driver.next_due is not None:
+            pause = min(pause, self._driver.next_due - now())
         try:
             item = self._inbox.get(timeout=max(pause, 0.0))
         except Empty:
@@ -142,17 +162,17 @@ class MainLoop:
     def _draw(self) -> None:
         """Draw, and then leave most of the time to other things: the picture of a large fleet takes a while."""
         begun = self._clock.monotonic()
+        self._write(self._look)
         self._write(self._output.refresh)
         ended = self._clock.monotonic()
         self._draw_from = later(ended, max(FRAME, REST * elapsed(begun, ended)))
         self._changed = False
 
+    def _look(self) -> None:
+        self._output.look(self._fleet.executors, self._fleet.last_status)
+
     def _take(self, item: Item) -> None:
         match item:
-            case Event():
-                self._show(item)
-            case FleetChanged():
-                self._write(partial(self._output.fold, item))
             case Key(name):
                 if self._output.press(name) == "stop":
                     self._stop(EXIT_OK, "a key was pressed")
@@ -164,10 +184,15 @@ class MainLoop:
                     self._log(item)
             case signal.Signals():
                 self._handle_signal(item)
+            case Happened(at, event):
+                assert not isinstance(event, EventsMissed), "all events of the fleet may wait"
+                self._driver.take(event, at)
 
     def _show(self, event: Event) -> None:
         self._write(partial(self._output.show, event))
-        if event.reason == NOTHING_MADE:
+        if event.event == "stopped":
+            self._over = event
+        elif event.reason == NOTHING_MADE:
             self._exit_code = EXIT_FAILED
         elif event.event == "failed":
             self._stop(EXIT_FAILED, "the fleet failed")
@@ -194,7 +219,7 @@ class MainLoop:
             case signal.Signals.SIGINT:
                 self.remark("stopping; press Ctrl-C again to exit at once")
                 self._stop(EXIT_INTERRUPTED, "interrupted")
-            case signal.Signals.SIGTERM if self._hands_over:
+            case signal.Signals.SIGTERM if self._fleet.settings.backend.hands_over and not self._is_local:
                 self._stop(EXIT_HANDED_OVER, "SIGTERM received, handing over", hands_over=True)
             case signal.Signals.SIGTSTP:
                 self._write(self._output.suspend)
@@ -209,9 +234,9 @@ class MainLoop:
         """Begin an orderly stop. The first reason decides the exit code, except that Ctrl-C always wins."""
         if self._exit_code is None or exit_code == EXIT_INTERRUPTED:
             self._exit_code = exit_code
-        if self._deadline is None and self._patience is not None:
-            self._deadline = later(self._clock.monotonic(), self._patience)
-        self._driver.tell(StopFleet(why, hands_over))
+        if self._deadline is None and self._is_local:
+            self._deadline = later(self._clock.monotonic(), LOCAL_STOP)
+        self._driver.stop(why, hands_over=hands_over)
 
     def _is_late(self) -> bool:
         return self._deadline is not None and self._clock.monotonic() > self._deadline

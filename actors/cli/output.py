@@ -12,10 +12,10 @@ from actors.cli.streams import check_reader, say
 from actors.text import LONGEST_LINE, one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from actors.cli.events import Event
-    from actors.messages import FleetChanged
+    from actors.messages import Executor, FleetStatus
 
 __all__ = ["Lines", "Output", "OutputFormat"]
 
@@ -31,8 +31,8 @@ class Output:
     def show(self, event: Event) -> None:
         """Show an event."""
 
-    def fold(self, change: FleetChanged) -> None:
-        """Show what the fleet has become."""
+    def look(self, executors: Mapping[int, Executor], status: FleetStatus | None) -> None:
+        """Show the fleet as it is now, from the next `refresh` on."""
 
     def note(self, text: str, times: int = 1) -> None:
         """Show a line of the library's log, which came so often by now."""

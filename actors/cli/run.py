@@ -10,36 +10,29 @@ import signal
 import sys
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, replace
-from datetime import timedelta
 from functools import partial
 from queue import Empty
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from actors.backend.backend import Backend
-from actors.backend.connection import connect
-from actors.cli.driver import FORCE_AFTER, FleetDriver, Plan, UseBackend
+from actors.cli.driver import Plan
 from actors.cli.events import to_json, to_line
-from actors.cli.main_loop import EXIT_INTERRUPTED, EXIT_OK, REDRAW_SECONDS, Inbox, Key, MainLoop
+from actors.cli.main_loop import EXIT_INTERRUPTED, EXIT_OK, REDRAW_SECONDS, Happened, Inbox, Key, MainLoop
 from actors.cli.output import Lines, Output, OutputFormat
 from actors.cli.streams import discard, has_no_reader
-from actors.manifests import executor_pod
-from actors.manifests.stop_grace import longest_stop_grace
-from actors.messages import FollowFleet
-from actors.runtime import ActorSystem, Clock, SystemClock
+from actors.fleet.fleet import Fleet
+from actors.runtime import Clock, Entropy, SystemClock
 
 if TYPE_CHECKING:
+    from datetime import timedelta
     from pathlib import Path
 
     from actors.cli.logs import LogFormat, LogLevel
+    from actors.local.cluster import LocalCluster
     from actors.metrics.counts import Metrics
     from actors.page.plan import PagePlan
     from actors.settings.model import Settings
 
 __all__ = ["ClusterPlan", "Request", "run_fleet", "run_local"]
-
-LOCAL_STOP: Final = FORCE_AFTER + timedelta(seconds=3)
-"""How long an orderly stop may take on the embedded cluster, which ends with the command and leaves nothing behind.
-After `FORCE_AFTER` no pod is left; the rest is the Backend's, to report that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,64 +82,48 @@ def run_fleet(request: Request, inbox: Inbox) -> int:
     Raises:
         SettingsError: a value from the user is wrong. Nothing was started.
     """
-    executor_pod.check_template(request.settings)
     with ExitStack() as stack:
         _take_records(inbox, request.log_level, stack)
         metrics, metrics_url = _serve_metrics(request, stack)
-        clock = SystemClock()
-        page = None
-        if request.page is not None:
-            page = stack.enter_context(request.page.serve(request.settings.app_id, clock, metrics))
-            metrics = page.metrics
-        grace = longest_stop_grace(request.settings) if request.settings.backend.delete_on_stop else None
-        plan = Plan(run_for=request.run_for, grace=grace)
-        kubeconfig, context = request.kubeconfig, request.context
-        if request.local:
-            from actors.local.cluster import LocalCluster  # noqa: PLC0415 - only this needs the HTTP server
-
-            namespace = request.settings.namespace or "default"
-            cluster = stack.enter_context(LocalCluster(namespace=namespace, **asdict(request.cluster)))
-            kubeconfig, context = cluster.kubeconfig_path, None
-            force = partial(cluster.store.delete_collection, "pods", namespace, grace_period_seconds=0)
+        cluster, clock = _embedded_cluster(request), SystemClock()
+        fleet = Fleet(
+            request.settings,
+            local=cluster or False,
+            kubeconfig=request.kubeconfig,
+            context=request.context,
+            on_event=lambda event: inbox.put(Happened(clock.now(), event)),
+            max_events=sys.maxsize,  # a line for each
+            metrics=metrics,
+            page=request.page,
+        )
+        stack.callback(fleet.abandon)
+        fleet.start(wait=False)
+        plan = Plan(run_for=request.run_for)
+        if cluster is not None:
             plan = replace(
                 plan,
-                grace=None if grace is None else min(grace, FORCE_AFTER),
                 kill_every=request.kill_every,
                 kill=cluster.kill,
-                kubeconfig=kubeconfig,
-                force=force,
+                kubeconfig=cluster.kubeconfig_path,
+                force=partial(cluster.store.delete_collection, "pods", cluster.namespace, grace_period_seconds=0),
             )
-        api = connect(request.settings, kubeconfig=kubeconfig, context=context)
-        stack.callback(api.close)
         output = choose_output(request, inbox, clock)
         stack.callback(output.close)
-        system = ActorSystem()
-        stack.callback(system.close)
-        feed = None if page is None else page.feed
-        driver = system.spawn(
-            lambda context: FleetDriver(context, plan=plan, show=inbox.put, feed=feed), name="driver", owner=None
-        )
-        stack.callback(driver.stop)
-        backend = Backend.start(request.settings, driver, api, system=system, metrics=metrics)
-        driver.tell(UseBackend(backend))
-        if not isinstance(output, Lines):
-            backend.tell(FollowFleet(inbox.put))
-        patience = LOCAL_STOP if request.local else None
-        loop = MainLoop(
-            inbox,
-            output,
-            driver=driver,
-            patience=patience,
-            clock=clock,
-            log_format=request.log_format,
-            hands_over=request.settings.backend.hands_over and not request.local,  # a local cluster ends with us
-        )
+        loop = MainLoop(inbox, output, fleet, plan, clock=clock, entropy=Entropy(), log_format=request.log_format)
         if metrics_url is not None:
             loop.remark(f"metrics at {metrics_url}", stays=True)
-        if page is not None:
-            page.backend = backend
-            loop.remark(f"page at {page.url}", stays=True)
+        if fleet.page_url is not None:
+            loop.remark(f"page at {fleet.page_url}", stays=True)
         return loop.run()
+
+
+def _embedded_cluster(request: Request) -> LocalCluster | None:
+    """Return the cluster of a local run. The fleet starts and stops it."""
+    if not request.local:
+        return None
+    from actors.local.cluster import LocalCluster  # noqa: PLC0415 - only this needs the HTTP server
+
+    return LocalCluster(namespace=request.settings.namespace, **asdict(request.cluster))
 
 
 def _take_records(inbox: Inbox, level: LogLevel, stack: ExitStack) -> None:

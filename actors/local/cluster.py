@@ -141,6 +141,11 @@ class LocalCluster:
         return self._kubeconfig
 
     @property
+    def namespace(self) -> str:
+        """The namespace of the kubeconfig's context."""
+        return self._namespace
+
+    @property
     def url(self) -> str:
         """The base URL of the API server."""
         return self._url

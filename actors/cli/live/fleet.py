@@ -1,4 +1,4 @@
-"""`LiveFleet`: what the live table shows: the view of the fleet, and what happened in the run. Pure."""
+"""`LiveFleet`: what the live table shows: the fleet as it is, and what happened in the run. Pure."""
 
 from __future__ import annotations
 
@@ -8,16 +8,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple, final
 from actors.cli.events import Event, to_line
 from actors.cli.tally import Tally, gist
 from actors.messages import ExecutorState
-from actors.runtime import SystemClock
 from actors.text import age
-from actors.view import FleetView
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from datetime import datetime
 
     from actors.cli.live.cells import Shown
-    from actors.messages import Executor, FleetChanged, FleetStatus
+    from actors.messages import Executor, FleetStatus, ProfileStatus
 
 __all__ = ["STATES", "Alarm", "LiveFleet", "News", "Row"]
 
@@ -98,9 +96,11 @@ class LiveFleet:
         self.hints: list[str] = []
         """What is of use until the end: where the kubeconfig is, where pages are served."""
         self.began: datetime | None = None
-        self.view = FleetView(SystemClock())
+        self.status: FleetStatus | None = None
+        """None until the Backend says it."""
         self.rows: dict[int, Row] = {}
-        """The view's executors, without those that are only requested."""
+        """The executors, without those that are only requested."""
+        self._executors: Mapping[int, Executor] = {}
         self.tally = Tally()
         self.news: deque[News] = deque(maxlen=NEWS_KEPT)
         self.kept: deque[News] = deque(maxlen=NEWS_KEPT)
@@ -148,18 +148,15 @@ class LiveFleet:
         if keep:
             self.kept.append(news)
 
-    def fold(self, change: FleetChanged) -> None:
-        """Take in what has changed."""
-        self.view.fold(change)
-        if change.complete:
-            self.rows.clear()
-        for executor in change.executors:
-            if executor.state in {ExecutorState.REQUESTED, ExecutorState.ENDED}:
-                self.rows.pop(executor.id, None)
-            else:
-                self.rows[executor.id] = self._row(executor)
-        for executor_id in change.withdrawn:
-            self.rows.pop(executor_id, None)
+    def look(self, executors: Mapping[int, Executor], status: FleetStatus | None) -> None:
+        """Take in the fleet as it is now. Only executors that changed get another row."""
+        before, rows = self._executors, self.rows
+        self.rows = {
+            executor_id: rows[executor_id] if before.get(executor_id) is each else self._row(each)
+            for executor_id, each in executors.items()
+            if each.state is not ExecutorState.REQUESTED
+        }
+        self._executors, self.status = executors, status
 
     def _row(self, executor: Executor) -> Row:
         shown = self.shown
@@ -180,7 +177,7 @@ class LiveFleet:
     def profiles(self) -> Iterator[tuple[str, tuple[int, ...]]]:
         """Yield each profile with its target, its requested executors, those in each state, and its lost ones."""
         alive = Counter((row.profile, row.state) for row in self.rows.values())
-        told = self.view.profiles
+        told = self._profiles()
         losses = self.tally.lost_by_profile
         for name in dict.fromkeys((*self._targets, *told, *(row.profile for row in self.rows.values()))):
             status = told.get(name)
@@ -202,12 +199,15 @@ class LiveFleet:
             _, cause, kind, _ = same[0]
             text = f"BLOCKED {names} since {since.astimezone():%H:%M:%S} ({age(now - since)}): {self.shown(cause)}"
             yield Alarm(text, ADVICE.get(kind, ""))
-        if self.view.status is not None and self.tally.stopping is None:
-            yield from self._others(self.view.status, now)
+        if self.status is not None and self.tally.stopping is None:
+            yield from self._others(self.status, now)
+
+    def _profiles(self) -> Mapping[str, ProfileStatus]:
+        return {} if self.status is None else self.status.profiles
 
     def _blocks(self) -> Iterator[tuple[str, str, str, datetime]]:
         """Yield profile, cause, kind and begin of each block."""
-        for name, status in self.view.profiles.items():
+        for name, status in self._profiles().items():
             if status.blocked is not None and status.blocked_since is not None:
                 yield name, status.blocked, str(status.blocked_by), status.blocked_since
 

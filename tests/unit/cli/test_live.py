@@ -91,7 +91,7 @@ def a_fleet(
 ) -> LiveFleet:
     fleet = LiveFleet(targets or {"default": 8}, Shown(encoding))
     executors = [each for each in what if isinstance(each, Executor)]
-    fleet.fold(changes.everything(0, *executors, status=changes.fleet(profiles or {}, **status)))
+    fleet.look({each.id: each for each in executors}, changes.fleet(profiles or {}, **status))
     for event in what:
         if isinstance(event, Event):
             fleet.apply(event)
@@ -192,11 +192,12 @@ def test_every_profile_has_its_target_and_its_counts(width: int) -> None:
 @pytest.mark.parametrize("width", WIDTHS)
 def test_what_is_blocked_stays_on_top_with_since_when_and_what_to_do(width: int) -> None:
     fleet = in_trouble()
-    fleet.fold(changes.changed(1, *(executor("running", number) for number in range(100, 200))))
+    more = {number: executor("running", number) for number in range(100, 200)}
+    fleet.look(more, fleet.status)
     words = " ".join(" ".join(picture(fleet, width)).split())
     assert f"BLOCKED gpu since {(NOW - timedelta(minutes=3)).astimezone():%H:%M:%S} (3m): {QUOTA}" in words
     assert f"-> {ADVICE['QuotaExceeded']}" in words
-    fleet.fold(changes.changed(2, status=changes.fleet({"gpu": ProfileStatus(target=4)})))
+    fleet.look(more, changes.fleet({"gpu": ProfileStatus(target=4)}))
     assert "BLOCKED" not in " ".join(picture(fleet, width))
 
 
@@ -259,16 +260,21 @@ def test_targets_requested_executors_and_quiet_blocks_come_from_the_status() -> 
 def test_an_executor_is_shown_as_it_is_now() -> None:
     fleet = a_fleet(executor("requested", 3), executor("stuck", 2, "default", "ErrImagePull", "no such image"))
     assert not any(line.split()[:1] == ["3"] for line in picture(fleet)), "its pod was not observed yet"
-    fleet.fold(changes.changed(1, executor("pending", 3, reason="waits for a gate", node="node-9")))
+    stuck, waits = (
+        executor("stuck", 2, "default", "ErrImagePull", "no such image"),
+        executor("pending", 3, reason="waits for a gate", node="node-9"),
+    )
+    fleet.look({2: stuck, 3: waits}, None)
     lines = picture(fleet, 120)
     assert line_of(lines, "3").split()[2:] == ["pending", "60s", "2", "node-9", "waits", "for", "a", "gate"]
     assert line_of(lines, "2").endswith("ErrImagePull: no such image")
-    fleet.fold(changes.changed(2, executor("running", 2), executor("ended", 3)))
+    before = fleet.rows[2]
+    fleet.look({2: stuck}, None)
+    assert fleet.rows[2] is before, "it has not changed"
+    fleet.look({2: executor("running", 2)}, None)
     assert [line.split()[2] for line in picture(fleet) if line.split()[:1] in (["2"], ["3"])] == ["running"]
-    fleet.fold(changes.changed(3, withdrawn=(2,)))
+    fleet.look({}, None)
     assert fleet.rows == {}
-    fleet.fold(changes.everything(9, executor("running", 4)))
-    assert [*fleet.rows] == [4]
 
 
 def test_a_hold_a_source_that_is_not_synced_and_a_pod_that_is_held_are_alarms() -> None:
