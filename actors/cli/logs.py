@@ -32,8 +32,9 @@ TOLD: Final = (
     "child failed too often:",
     "backend stopped, pods may be left:",
     "lease not held, writing nothing:",
+    "page served:",
 )
-"""Beginnings of records that come with an event, which says the same."""
+"""Beginnings of records that come with an event, or with a remark of the command, which says the same."""
 
 
 def is_told_by_event(record: logging.LogRecord) -> bool:

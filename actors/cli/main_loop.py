@@ -169,7 +169,7 @@ class MainLoop:
         self._changed = False
 
     def _look(self) -> None:
-        self._output.look(self._fleet.executors, self._fleet.last_status)
+        self._output.look(self._fleet)
 
     def _take(self, item: Item) -> None:
         match item:

@@ -12,10 +12,10 @@ from actors.cli.streams import check_reader, say
 from actors.text import LONGEST_LINE, one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from actors.cli.events import Event
-    from actors.messages import Executor, FleetStatus
+    from actors.fleet.fleet import Fleet
 
 __all__ = ["Lines", "Output", "OutputFormat"]
 
@@ -31,7 +31,7 @@ class Output:
     def show(self, event: Event) -> None:
         """Show an event."""
 
-    def look(self, executors: Mapping[int, Executor], status: FleetStatus | None) -> None:
+    def look(self, fleet: Fleet) -> None:
         """Show the fleet as it is now, from the next `refresh` on."""
 
     def note(self, text: str, times: int = 1) -> None:

@@ -459,7 +459,7 @@ class Door:
             Refused: a value is not allowed.
         """
         self.check()
-        message = checked(message, self.settings.profile_names)
+        message = checked(message, self.settings.profile_names)  # no answer would tell the caller
         if self.state.backend is not None:
             self.state.backend.tell(message)
 

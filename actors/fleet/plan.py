@@ -79,6 +79,8 @@ class FleetPlan:
         names_a_cluster = self.kubeconfig is not None or self.context is not None
         if self.local and (names_a_cluster or self.pod_api is not None):
             raise TypeError("local=True starts a cluster of its own: it takes no kubeconfig, context or pod_api")
+        if self.pod_api is not None and names_a_cluster:
+            raise TypeError("pod_api has a cluster of its own: give either pod_api, or kubeconfig and context")
         is_virtual = self.system is not None and self.system.wait is not None
         if self.local and is_virtual:
             raise TypeError("local=True runs in real time: in a test with a Kit, use its FakeCluster")

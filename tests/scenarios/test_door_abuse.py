@@ -101,6 +101,7 @@ def test_a_wrong_duration_is_refused_by_the_argument_s_name(kind: str, value: An
         ({"on_event": "print"}, "on_event = 'print'"),
         ({"kubeconfig": 5}, "kubeconfig = 5"),
         ({"context": 5}, "context = 5"),
+        ({"pod_api": object(), "context": "one"}, "pod_api has a cluster of its own"),
         ({"local": "yes"}, "local = 'yes': must be True, False or a LocalCluster"),
     ],
 )

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from actors.cli.events import Event
     from actors.cli.live.keyboard import Keyboard
     from actors.cli.live.view import Act
-    from actors.messages import Executor, FleetStatus
+    from actors.fleet.fleet import Fleet
 
 __all__ = ["LiveTable"]
 
@@ -87,9 +87,9 @@ class LiveTable(Output):
         """Take in an event; `refresh` draws it."""
         self._fleet.apply(event)
 
-    def look(self, executors: Mapping[int, Executor], status: FleetStatus | None) -> None:
+    def look(self, fleet: Fleet) -> None:
         """Take in the fleet as it is now; `refresh` draws it."""
-        self._fleet.look(executors, status)
+        self._fleet.look(fleet.executors, fleet.last_status)
 
     def note(self, text: str, times: int = 1) -> None:
         """Take in a warning: on stderr it would tear the table."""

@@ -55,8 +55,8 @@ class Screen(Output):
             raise self._fail
         self.events.append(event)
 
-    def look(self, executors: Mapping[int, Executor], status: FleetStatus | None) -> None:
-        self.executors, self.status = executors, status
+    def look(self, fleet: Fleet) -> None:
+        self.executors, self.status = fleet.executors, fleet.last_status
 
     def note(self, text: str, times: int = 1) -> None:
         self.notes.append(text if times == 1 else f"{text} ({times})")
@@ -108,6 +108,7 @@ class Run:
         plan: what the driver does.
         cluster: where the fleet lives.
         screen: what is shown.
+        output: in place of the screen.
         log_format: of log records.
         settings: of the fleet, which has no executor unless they say so.
     """
@@ -120,6 +121,7 @@ class Run:
         plan: Plan | None = None,
         cluster: FakeCluster | None = None,
         screen: Screen | None = None,
+        output: Output | None = None,
         log_format: LogFormat = "text",
         **settings: Any,
     ) -> None:
@@ -139,7 +141,7 @@ class Run:
         fleet.start(wait=False)
         loop = MainLoop(
             cast("Inbox", inbox),
-            self.screen,
+            output or self.screen,
             fleet,
             plan or Plan(),
             clock=kit.clock,

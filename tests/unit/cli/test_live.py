@@ -16,6 +16,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
+from actors.cli.driver import Plan
 from actors.cli.events import Event, describe, stopped, stopping
 from actors.cli.live.cells import Shown
 from actors.cli.live.fleet import ADVICE, LiveFleet
@@ -33,10 +34,13 @@ from actors.messages import (
 )
 from actors.text import age
 from tests.unit import changes
+from tests.unit.cli.runs import Run
 from tests.unit.hostile import HOSTILE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from actors.testing import Kit
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 STARTED = describe(BackendStarted("etl", "batch"), NOW - timedelta(minutes=12), {})
@@ -275,6 +279,17 @@ def test_an_executor_is_shown_as_it_is_now() -> None:
     assert [line.split()[2] for line in picture(fleet) if line.split()[:1] in (["2"], ["3"])] == ["running"]
     fleet.look({}, None)
     assert fleet.rows == {}
+
+
+def test_the_table_of_a_run_has_its_executors(kit: Kit) -> None:
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=True, width=120, height=30, color_system=None)
+    table = LiveTable(console, targets={"default": 2}, now=kit.clock.now)
+    Run(kit, output=table, plan=Plan(run_for=timedelta(minutes=1)), instances=2)
+    table.close()
+    assert re.search(r"2 +etl-exec-2 +running +58s", screen.getvalue())
+    assert re.search(r"default +2 +0 +2 ", screen.getvalue())
+    assert "etl in namespace default: time is up after 60s" in screen.getvalue()
 
 
 def test_a_hold_a_source_that_is_not_synced_and_a_pod_that_is_held_are_alarms() -> None:
