@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from actors.cli.main_loop import Inbox
+    from actors.local.cluster import LocalCluster
     from actors.page.plan import PagePlan
     from actors.settings import ExecutorValues, SettingsValues
 
@@ -221,18 +222,20 @@ def run(  # noqa: PLR0917 - typer passes them all by name
     settings = Settings.load(config, **overrides(namespace, executors, image, command))
     if settings.executor.image is None and settings.executor.pod_template is None and not local:
         raise typer.BadParameter("no image: set --image, executor.image or a pod template")
-    from actors.cli.run import ClusterPlan, Request, run_fleet  # noqa: PLC0415 - not needed to reject a wrong argument
+    cluster = None
+    if local:
+        cluster = _cluster(fail_pulls, lose_node, node_outage, realistic=realistic, namespace=settings.namespace)
+    from actors.cli.run import Request, run_fleet  # noqa: PLC0415 - not needed to reject a wrong argument
 
     return run_fleet(
         Request(
             settings=settings,
             output=cast("OutputFormat", output),
-            local=local,
+            cluster=cluster,
             kubeconfig=kubeconfig,
             context=kube_context,
             run_for=run_for,
             kill_every=kill_every,
-            cluster=ClusterPlan(tuple(fail_pulls or ()), lose_node, node_outage, realistic),
             metrics_port=metrics_port,
             metrics_address=metrics_address or "127.0.0.1",
             page=_page(page_port, page_address or "127.0.0.1", page_token_file, page_host or ()),
@@ -359,10 +362,34 @@ def local(  # noqa: PLR0917 - as above
 ) -> int:
     """Run the embedded cluster alone, for kubectl and other clients, until Ctrl-C."""
     _check_outage(lose_node, node_outage)
-    from actors.cli.run import ClusterPlan, run_local  # noqa: PLC0415 - as above
+    from actors.cli.run import run_local  # noqa: PLC0415 - as above
 
-    plan = ClusterPlan(tuple(fail_pulls or ()), lose_node, node_outage, realistic)
-    return run_local(port, kubeconfig, plan, context.obj)
+    cluster = _cluster(fail_pulls, lose_node, node_outage, realistic=realistic, port=port, kubeconfig=kubeconfig)
+    return run_local(cluster, context.obj)
+
+
+def _cluster(
+    fail_pulls: list[str] | None,
+    lose_node: timedelta | None,
+    node_outage: timedelta | None,
+    *,
+    realistic: bool,
+    namespace: str | None = None,
+    port: int = 0,
+    kubeconfig: Path | None = None,
+) -> LocalCluster:
+    """Return an embedded cluster, which is not started yet."""
+    from actors.local.cluster import LocalCluster  # noqa: PLC0415 - as above
+
+    return LocalCluster(
+        port=port,
+        kubeconfig=kubeconfig,
+        namespace=namespace,
+        failing_pulls=fail_pulls or (),
+        lose_node_after=lose_node,
+        node_outage=node_outage,
+        realistic=realistic,
+    )
 
 
 def _check_outage(lose_node: timedelta | None, node_outage: timedelta | None) -> None:

@@ -9,7 +9,7 @@ import logging
 import signal
 import sys
 from contextlib import ExitStack, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from queue import Empty
 from typing import TYPE_CHECKING
@@ -32,17 +32,7 @@ if TYPE_CHECKING:
     from actors.page.plan import PagePlan
     from actors.settings.model import Settings
 
-__all__ = ["ClusterPlan", "Request", "run_fleet", "run_local"]
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterPlan:
-    """What the embedded cluster is like, and what goes wrong on it; see `LocalCluster`."""
-
-    failing_pulls: tuple[str, ...] = ()
-    lose_node_after: timedelta | None = None
-    node_outage: timedelta | None = None
-    realistic: bool = False
+__all__ = ["Request", "run_fleet", "run_local"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +41,12 @@ class Request:
 
     settings: Settings
     output: OutputFormat = "live"
-    local: bool = False
+    cluster: LocalCluster | None = None
+    """The embedded cluster of a local run, which the fleet starts and stops."""
     kubeconfig: Path | None = None
     context: str | None = None
     run_for: timedelta | None = None
     kill_every: timedelta | None = None
-    cluster: ClusterPlan = ClusterPlan()
     metrics_port: int | None = None
     metrics_address: str = "127.0.0.1"
     page: PagePlan | None = None
@@ -85,7 +75,7 @@ def run_fleet(request: Request, inbox: Inbox) -> int:
     with ExitStack() as stack:
         _take_records(inbox, request.log_level, stack)
         metrics, metrics_url = _serve_metrics(request, stack)
-        cluster, clock = _embedded_cluster(request), SystemClock()
+        cluster, clock = request.cluster, SystemClock()
         fleet = Fleet(
             request.settings,
             local=cluster or False,
@@ -115,15 +105,6 @@ def run_fleet(request: Request, inbox: Inbox) -> int:
         if fleet.page_url is not None:
             loop.remark(f"page at {fleet.page_url}", stays=True)
         return loop.run()
-
-
-def _embedded_cluster(request: Request) -> LocalCluster | None:
-    """Return the cluster of a local run. The fleet starts and stops it."""
-    if not request.local:
-        return None
-    from actors.local.cluster import LocalCluster  # noqa: PLC0415 - only this needs the HTTP server
-
-    return LocalCluster(namespace=request.settings.namespace, **asdict(request.cluster))
 
 
 def _take_records(inbox: Inbox, level: LogLevel, stack: ExitStack) -> None:
@@ -166,15 +147,13 @@ def _serve_metrics(request: Request, stack: ExitStack) -> tuple[Metrics | None, 
     return stack.enter_context(serve_metrics(request.metrics_address, request.metrics_port))
 
 
-def run_local(port: int, kubeconfig: Path | None, plan: ClusterPlan, inbox: Inbox) -> int:
+def run_local(cluster: LocalCluster, inbox: Inbox) -> int:
     """Run the embedded cluster alone until a signal comes; return the exit code.
 
     Raises:
         SettingsError: the port or the kubeconfig's path is in use.
     """
-    from actors.local.cluster import LocalCluster  # noqa: PLC0415 - as above
-
-    with LocalCluster(port=port, kubeconfig=kubeconfig, **asdict(plan)) as cluster:
+    with cluster:
         path = cluster.kubeconfig_path
         try:
             print(f"cluster ready; its pods are processes of this machine\nexport KUBECONFIG={path}", flush=True)

@@ -168,7 +168,7 @@ class Fleet(BaseFleet):
             fleet.scale(10)
 
     Entering raises what is wrong, within `backend.start_timeout`. Leaving stops the fleet in order and deletes its
-    pods, however the program leaves: it returns, an exception passes, Ctrl-C comes. Executors have 5 s to end, or what
+    pods, however the program leaves: it returns, an exception passes, Ctrl-C comes. Executors have 4 s to end, or what
     `executor.stop_grace_period` says. With `backend.on_sigterm = "hand-over"`, SIGTERM leaves the pods to the next
     driver, and ends the program. All methods may be called by any thread. A process that was forked cannot use the
     fleet of its parent.
