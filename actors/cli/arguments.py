@@ -255,9 +255,7 @@ def _page(port: int | None, address: str, token_file: Path | None, hosts: Sequen
         token = None if token_file is None else token_file.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise typer.BadParameter(f"{token_file}: {error}", param_hint="'--page-token-file'") from None
-    plan = PagePlan(f"[{address}]:{port}" if ":" in address else f"{address}:{port}", token, tuple(hosts))
-    plan.check()
-    return plan
+    return PagePlan(f"[{address}]:{port}" if ":" in address else f"{address}:{port}", token, tuple(hosts))
 
 
 @app.command()
