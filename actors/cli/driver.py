@@ -98,9 +98,9 @@ class Driver:
             case ExecutorRemoved(executor_id):
                 self._pods.pop(executor_id, None)
             case BackendStopped(left_behind):
-                self._end(left_behind)
+                self._end(at, left_behind)
             case BackendFailed():
-                self._end(())
+                self._end(at, ())
             case _:
                 pass
 
@@ -171,9 +171,9 @@ class Driver:
                 self._fleet.register(victim)
                 self._plan.kill(pods[victim])
 
-    def _end(self, left_behind: tuple[str, ...]) -> None:
+    def _end(self, at: datetime, left_behind: tuple[str, ...]) -> None:
         """Show the last event, and before it why not one executor was made."""
         if not self._failed and (cause := self._tally.nothing_made(self._fleet.profiles)) is not None:
-            self._show(failed(self._clock.now(), cause, NOTHING_MADE))
+            self._show(failed(at, cause, NOTHING_MADE))
         why = "the backend failed" if self._failed else self._stopping or "the backend ended"
-        self._show(stopped(self._clock.now(), why, left_behind, self._tally.sums(), str(self._tally)))
+        self._show(stopped(at, why, left_behind, self._tally.sums(), str(self._tally)))

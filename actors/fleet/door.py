@@ -168,7 +168,9 @@ class Door:
             return ()
         self.keep = self.keep if keep is None else keep
         self._owner.tell(LeaveFleet(None if self.keep is None else not self.keep))
-        if not wait or _thread.chooses_for is self or (self.calls is not None and self.calls.is_current()):
+        if not wait:
+            return ()
+        if _thread.chooses_for is self or (self.calls is not None and self.calls.is_current()):
             return ()  # the fleet waits for the caller
         if not self._owner.is_alive():  # it may never have run
             self.state.end()

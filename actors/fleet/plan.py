@@ -46,16 +46,16 @@ class FleetPlan:
     """
 
     settings: Settings
-    local: bool | LocalCluster = False
-    kubeconfig: str | os.PathLike[str] | None = None
-    context: str | None = None
-    keep: bool | None = None
-    max_events: int = 1000
-    metrics: Metrics | None = None
-    page: PagePlan | None = None
-    traces: Traces | None = None
-    pod_api: PodApi | None = None
-    system: ActorSystem | None = None
+    local: bool | LocalCluster
+    kubeconfig: str | os.PathLike[str] | None
+    context: str | None
+    keep: bool | None
+    max_events: int
+    metrics: Metrics | None
+    page: PagePlan | None
+    traces: Traces | None
+    pod_api: PodApi | None
+    system: ActorSystem | None
     """None: the fleet makes its own, and closes it."""
 
     def __post_init__(self) -> None:
