@@ -107,7 +107,7 @@ class Backend(Actor):
         context: str | None = None,
         system: ActorSystem | None = None,
         roll_policy: RollPolicy | None = None,
-        replace: ReplaceRule | None = None,
+        replace_if: ReplaceRule | None = None,
         metrics: Metrics | None = None,
         traces: Traces | None = None,
     ) -> BackendRef:
@@ -119,21 +119,24 @@ class Backend(Actor):
         The cluster is that of `context`, or of the current context, in the file `kubeconfig`, or in the files that
         kubectl reads; without such a file it is the pod's own. Tests give their own `api` instead. The backend closes
         the API client when it ends. This method does not call the API: `BackendStarted` or `BackendFailed` follows
-        later. `roll_policy` replaces `roll.policy`, and `replace` replaces `executor.replace` of all profiles: it
-        is called with the `ExecutorRemoved` of each loss. `metrics` receives the
+        later. `roll_policy` replaces `roll.policy`. `replace_if` is called with the `ExecutorRemoved` of each loss and
+        returns whether the executor is replaced, instead of what `replace` says in any profile. `metrics` receives the
         counters, and `traces` what happens to each executor, see `actors.metrics`. Without `system`, the backend has
         one of its own, or that of the open `Kit` of `actors.testing`.
 
         Raises:
             TimeoutError: `metrics` or `traces` blocks; nothing was started.
             NoThread: no thread can be started.
-            TypeError: `settings` or `owner` is something else, or `api` is given with `kubeconfig` or `context`.
+            TypeError: `settings`, `owner` or `replace_if` is something else, or `api` is given with `kubeconfig` or
+                `context`.
             SettingsError: settings, pod template or kubeconfig are wrong; nothing was started.
         """
         if not isinstance(settings, Settings):
             raise TypeError(f"settings must be Settings(...) or Settings.load(path), not {type(settings).__name__}")
         if not (isinstance(owner, ActorRef | Address) or _is_function(owner)):
             raise TypeError(f"owner must be the driver's actor_ref, or a function, not {_kind_of(owner)}")
+        if replace_if is not None and not _is_function(replace_if):
+            raise TypeError(f"replace_if must be a function of an ExecutorRemoved, not {_kind_of(replace_if)}")
         if api is not None and (kubeconfig is not None or context is not None):
             raise TypeError("api has a cluster of its own: give either api, or kubeconfig and context")
         given = system or installed_system()
@@ -159,7 +162,7 @@ class Backend(Actor):
             api=api,
             owns_system=given is None,
             roll_policy=roll_policy,
-            replace=replace,
+            replace_if=replace_if,
             counts=counts,
             marks=own_marks(api.namespace) if settings.uses_lease and runs_on.wait is None else NO_MARKS,
             tracing=tracing,
@@ -176,7 +179,7 @@ class Backend(Actor):
         api: PodApi,
         owns_system: bool,
         roll_policy: RollPolicy | None,
-        replace: ReplaceRule | None,
+        replace_if: ReplaceRule | None,
         counts: FleetCounts,
         marks: Marks,
         tracing: Tracing | None,
@@ -213,7 +216,7 @@ class Backend(Actor):
             why_not=self._permission.why_not,
             counts=counts.backend,
         )
-        replacement = Replacement(settings, state=self._state, system=context.system, rule=replace)
+        replacement = Replacement(settings, state=self._state, system=context.system, rule=replace_if)
         self._executors = Executors(fleet, replacement)
         self._kills = Kills(fleet, roll_policy)
         self._scaling = Scaling(fleet, self._kills)

@@ -80,10 +80,10 @@ class Replacement:
         try:
             return bool(self._rule(removal))
         except TookTooLong:
-            logger.exception("the function `replace` takes too long, every loss is replaced from now on")
+            logger.exception("the function `replace_if` takes too long, every loss is replaced from now on")
             self._rule = _every  # or each loss would leave a thread behind
         except BaseException:  # a `sys.exit` in it must not end the fleet
-            logger.exception("the function `replace` failed, replaced: executor=%d", removal.executor_id)
+            logger.exception("the function `replace_if` failed, replaced: executor=%d", removal.executor_id)
         return True
 
 

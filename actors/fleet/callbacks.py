@@ -35,9 +35,9 @@ def called(on_event: Callable[[Event], object]) -> Callable[[Event], object]:
     return on_event
 
 
-def is_coroutine_function(on_event: Callable[[Event], object]) -> bool:
+def is_coroutine_function(function: Callable[..., object]) -> bool:
     """Return whether a call only makes a coroutine, also of an object with `async def __call__`."""
-    return inspect.iscoroutinefunction(on_event) or inspect.iscoroutinefunction(type(on_event).__call__)
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
 
 
 class Calls(Protocol):

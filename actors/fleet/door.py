@@ -67,6 +67,8 @@ __all__ = ["Door", "Ids"]
 logger = get_logger(__name__)
 
 A = TypeVar("A")
+C = TypeVar("C")
+T = TypeVar("T")
 
 Ids = int | Iterable[int]
 """One executor id, or several."""
@@ -81,7 +83,7 @@ MARGIN: Final = timedelta(seconds=10)
 @final
 class _Thread(threading.local):
     chooses_for: Door | None = None
-    """Whose victims function this thread is in. It may use other fleets."""
+    """Whose function that chooses this thread is in. It may use other fleets."""
 
 
 _thread: Final = _Thread()
@@ -272,6 +274,7 @@ class Door:
             kubeconfig=kubeconfig,
             context=context,
             system=self.system,
+            replace_if=None if self.plan.replace_if is None else self._choosing(self.plan.replace_if),
             metrics=metrics,
             traces=self.plan.traces,
         )
@@ -339,7 +342,7 @@ class Door:
 
     def _check_waiting(self) -> None:
         if _thread.chooses_for is self:
-            raise RuntimeError("a victims function must not use the fleet, which waits for it: its Executor says all")
+            raise RuntimeError("`victims` and `replace_if` must not use the fleet, which waits for them")
 
     @property
     def page_url(self) -> str | None:
@@ -469,21 +472,20 @@ class Door:
         self, totals: int | Mapping[str, int], victims: Victims, grace: Duration | None
     ) -> Steps[tuple[int, ...]]:
         """Set the target, and end the excess."""
-        return (yield from self._act(ScaleExecutors(totals, self._choosing(victims), grace_of("grace", grace))))
+        chosen = self._choosing(victims) if callable(victims) else victims
+        return (yield from self._act(ScaleExecutors(totals, chosen, grace_of("grace", grace))))
 
-    def _choosing(self, victims: Victims) -> Victims:
-        """Return the policy; a function so that it cannot use this fleet, which would wait for itself."""
-        if not callable(victims):
-            return victims
+    def _choosing(self, choose: Callable[[T], C]) -> Callable[[T], C]:
+        """Return a function of the program's that cannot use this fleet, which would wait for itself."""
 
-        def key(executor: Executor) -> Any:
+        def chosen(what: T) -> C:
             before, _thread.chooses_for = _thread.chooses_for, self
             try:
-                return victims(executor)
+                return choose(what)
             finally:
                 _thread.chooses_for = before
 
-        return key
+        return chosen
 
     def kill(self, executors: Ids, grace: Duration | None, *, replace: bool) -> Steps[tuple[int, ...]]:
         """End executors."""

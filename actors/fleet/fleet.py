@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from types import TracebackType
 
+    from actors.executors.replacement import ReplaceRule
     from actors.fleet.autoscaling import Backlog
     from actors.fleet.callbacks import Calls
     from actors.fleet.door import Ids
@@ -53,6 +54,7 @@ class BaseFleet(ABC):
         context: str | None = None,
         on_event: Callable[[Event], object] | None = None,
         keep: bool | None = None,
+        replace_if: ReplaceRule | None = None,
         max_events: int = 1000,
         metrics: Metrics | None = None,
         page: int | str | PagePlan | None = None,
@@ -69,6 +71,7 @@ class BaseFleet(ABC):
             kubeconfig=kubeconfig,
             context=context,
             keep=keep,
+            replace_if=replace_if,
             max_events=max_events,
             metrics=metrics,
             page=PagePlan.of(page, page_token, page_hosts),
@@ -180,6 +183,8 @@ class Fleet(BaseFleet):
         context: the kubeconfig's context, instead of its current one.
         on_event: called with each event, one after the other, in a thread of the fleet. What it raises is logged.
         keep: leave the pods alive when the program leaves; None: the setting `backend.delete_on_stop`.
+        replace_if: called with the `ExecutorRemoved` of each loss; returns whether the executor is replaced, instead of
+            what `replace` says. It must not use the fleet, which waits for it.
         max_events: how many events may wait for one reader. A slower one gets `EventsMissed`.
         metrics: gets the counters, see `actors.metrics`.
         page: serve a page with health endpoints at this port of the loopback, or at an address and a port, such as

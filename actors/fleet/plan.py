@@ -11,12 +11,14 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, final, overload
 
+from actors.fleet.callbacks import is_coroutine_function
 from actors.settings import ExecutorSettings, ExecutorValues, Settings, SettingsValues
 from actors.settings.durations import LONGEST, parse_duration, parse_grace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from actors.executors.replacement import ReplaceRule
     from actors.kube.api import PodApi
     from actors.local.cluster import LocalCluster
     from actors.metrics.counts import Metrics, Traces
@@ -50,6 +52,7 @@ class FleetPlan:
     kubeconfig: str | os.PathLike[str] | None
     context: str | None
     keep: bool | None
+    replace_if: ReplaceRule | None
     max_events: int
     metrics: Metrics | None
     page: PagePlan | None
@@ -64,6 +67,9 @@ class FleetPlan:
             raise ValueError(f"max_events = {most!r}: must be a whole number, at least 1")
         if not isinstance(self.keep, bool | None):
             raise TypeError(f"keep = {self.keep!r}: must be True, False or None")
+        rule = self.replace_if
+        if rule is not None and (not callable(rule) or is_coroutine_function(rule)):
+            raise TypeError(f"replace_if = {rule!r}: must be a plain function of an ExecutorRemoved")
         if not isinstance(self.kubeconfig, str | os.PathLike | None):
             raise TypeError(f"kubeconfig = {self.kubeconfig!r}: must be the path of a file")
         if not isinstance(self.context, str | None):

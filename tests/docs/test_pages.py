@@ -241,7 +241,7 @@ def examples() -> list[Event]:
         describe(AllocationBlocked("default", "the namespace has no room: exceeded quota", "QuotaExceeded"), NOW, PODS),
         describe(AllocationUnblocked("default"), NOW, PODS),
         describe(FleetFailed("6 executors ended too soon"), NOW, PODS),
-        stopping(NOW, "time is up", 1, timedelta(seconds=5)),
+        stopping(NOW, "time is up", 1, timedelta(seconds=4)),
         stopped(NOW, "time is up", ("etl-exec-3",), tally.sums(), str(tally)),
     ]
 

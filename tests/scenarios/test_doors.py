@@ -481,6 +481,38 @@ def test_an_executor_that_registers_before_its_event_is_registered_when_it_comes
 # ── scale, kill, wait_for ────────────────────────────────────────────────────────────────────────────────────────
 
 
+def test_a_loss_that_is_not_replaced_lowers_the_target(kind: str) -> None:
+    stage = Stage(kind)
+
+    async def program() -> list[tuple[int, bool]]:
+        async with stage.fleet(instances=3, replace_if=lambda end: end.reason.kind is LossKind.EXITED) as fleet:
+            await fleet.wait_for(running=3)
+            stage.cluster.fail(1, 3)
+            await fleet.wait_for(running=3)
+            stage.cluster.oom(2)
+            ends: list[tuple[int, bool]] = []
+            async for event in fleet.events():
+                if isinstance(event, ExecutorRemoved):
+                    ends.append((event.executor_id, event.lowered_target))
+                    if len(ends) == 2:
+                        break
+            await fleet.wait_for(running=2)
+            assert fleet.profiles["default"].target == 2
+            assert sorted(stage.cluster.pods) == [3, 4]
+            return ends
+
+    assert stage.run(program()) == [(1, False), (2, True)]
+
+
+def test_what_decides_on_losses_must_be_a_plain_function(kind: str) -> None:
+    async def replace_if(_: object) -> bool:
+        return False
+
+    for rule in (replace_if, "never"):
+        with pytest.raises(TypeError, match=r"^replace_if = .+: must be a plain function of an ExecutorRemoved$"):
+            Stage(kind).fleet(instances=1, replace_if=rule)
+
+
 @pytest.mark.parametrize(
     ("victims", "left"),
     [

@@ -112,7 +112,7 @@ def test_a_function_that_fails_is_logged_and_the_executor_replaced(
         raise error
 
     assert Rig(kit, rule=rule).decide() == (False, 3)
-    assert "the function `replace` failed, replaced: executor=1" in caplog.text
+    assert "the function `replace_if` failed, replaced: executor=1" in caplog.text
 
 
 def test_a_function_that_takes_too_long_is_called_once(kit: Kit, caplog: pytest.LogCaptureFixture) -> None:
