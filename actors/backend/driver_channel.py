@@ -32,8 +32,6 @@ __all__ = ["CrashReport", "DriverChannel", "DriverFunction"]
 
 logger = get_logger(__name__)
 
-logger = get_logger(__name__)
-
 _RECORDED: Final = frozenset(get_args(ToEventRecorder))
 
 

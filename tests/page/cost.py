@@ -99,13 +99,14 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--rounds", type=int, default=2)
     given = parser.parse_args()
-    system, messages = ActorSystem(SystemClock()), lives(given.size + 1)
+    system = ActorSystem(SystemClock())
+    fed, untaken = lives(given.size + 1), lives(given.size + 1)  # a page that misses one asks for everything
     with ExitStack() as stack:
         stack.callback(system.close)
         page = stack.enter_context(serve_page(0, "etl"))
         page.backend = system.spawn(lambda context: Answers(context, given.size), name="backend", owner=None)
         for _ in range(given.rounds):
-            alone = paced(messages, lambda _: None, given.rate, given.seconds)
+            alone = paced(untaken, lambda _: None, given.rate, given.seconds)
             for viewers in (0, 1, 50):
                 with ExitStack() as looking:
                     for _ in range(viewers):
@@ -113,8 +114,8 @@ def main() -> None:
                         looking.callback(reader.wait)
                         looking.callback(reader.kill)
                     if viewers:
-                        paced(messages, page.feed, given.rate, 3.0)  # until they read
-                    spent = paced(messages, page.feed, given.rate, given.seconds)
+                        paced(fed, page.feed, given.rate, 3.0)  # until they read
+                    spent = paced(fed, page.feed, given.rate, given.seconds)
                 print(f"{viewers:>2} viewers: {100 * (spent - alone) / given.seconds:6.2f} % of a core", flush=True)
 
 
