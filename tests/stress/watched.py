@@ -13,7 +13,7 @@ from collections import deque
 from random import Random
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from actors.backend.process import fleet
+from actors.backend.process import fleet, outbox
 from actors.kube.api import Delete, List, PodPage
 from actors.runtime import SystemClock
 from actors.text import get_logger
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import logging
     from collections.abc import Callable
 
+    from actors.backend.process.outbox import Outbox
     from actors.errors import ApiError
     from actors.kube.api import Call, PodApi, Request
 
@@ -32,7 +33,7 @@ STALE: Final = 4
 
 TICK_SECONDS: Final = 0.05
 
-GATHERS: Final = (fleet.GATHER, 0.1)
+GATHERS: Final = (outbox.GATHER, 0.1)
 """Seconds for which a process gathers what it tells the driver's: if for long, only what must be told before a request
 has been told when the process is killed."""
 
@@ -85,14 +86,14 @@ main({{descriptor}}, {{parent}}, {{version!r}}, {seed})
 def main(descriptor: int, parent: int, version: str, seed: int) -> NoReturn:
     """Run the fleet's process."""
     clock, random = SystemClock(), Random(seed + os.getpid())
-    fleet.GATHER = random.choice(GATHERS)  # type: ignore[misc]
+    outbox.GATHER = random.choice(GATHERS)  # type: ignore[misc]
     attributes, announced = fleet._attributes, fleet._AnnouncedPodApi
 
     def with_moment(record: logging.LogRecord) -> dict[str, Any]:
         return {**attributes(record), "moment": clock.monotonic()}
 
-    def watched(api: PodApi, outbox: fleet._Outbox) -> PodApi:
-        made = announced(api, outbox)
+    def watched(api: PodApi, box: Outbox) -> PodApi:
+        made = announced(api, box)
         watch(made, lambda name: logger.debug("%s%s", ASKED_TO_GO, name), random)
         threading.Thread(target=_tick, daemon=True).start()
         return made

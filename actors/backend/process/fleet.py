@@ -12,7 +12,6 @@ import os
 import pickle
 import signal
 import socket
-import struct
 import sys
 import threading
 import traceback
@@ -26,7 +25,6 @@ from actors.backend.process.frames import (
     FrameReader,
     Hang,
     LogRecord,
-    MessageToBackend,
     MessageToChild,
     NeedCredential,
     Ping,
@@ -36,16 +34,14 @@ from actors.backend.process.frames import (
     Setup,
     Spawn,
     Stop,
-    pack,
     resolve,
     unpack,
 )
-from actors.backend.process.observed import AT_ONCE, CrossedStates
+from actors.backend.process.outbox import Outbox
 from actors.errors import ActorCrashed, SettingsError
 from actors.kube.auth.credentials import Access, Credentials
 from actors.kube.http.pod_api import HttpPodApi
 from actors.kube.metered import MeteredPodApi
-from actors.messages.internal import ExecutorsObserved
 from actors.metrics.counts import Backlog, FleetCounts
 from actors.runtime import ActorSystem, Address, SystemClock, Terminated, elapsed, start_thread
 from actors.runtime.supervisor import kind_of, stack_of
@@ -53,10 +49,9 @@ from actors.text import LONGEST_LINE, fields_of, get_logger, log_with, one_line
 from actors.text.version import package_version
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from datetime import timedelta
 
-    from actors.backend.process.frames import FromFleet, ToFleet
+    from actors.backend.process.frames import ToFleet
     from actors.kube.api import Call, PodApi, Reply, Request, Watch, WatchSink
     from actors.kube.auth.credentials import Credential
 
@@ -69,14 +64,6 @@ PARENT_CHECK: Final = 0.5
 
 _PR_SET_PDEATHSIG: Final = 1
 """From <linux/prctl.h>."""
-
-GATHER: Final = 0.002
-"""Seconds for which frames are gathered: what the Backend is told comes together. Each read takes the interpreter from
-the driver."""
-
-UNREAD_LIMIT: Final = 60
-"""Seconds for which the Backend's process may read nothing, as it is stopped. Then this one ends: what waits would fill
-its memory, and its successor starts from a list."""
 
 LAST_WORD: Final = 1.0
 """Seconds for which a failed process waits until it may say why."""
@@ -95,7 +82,7 @@ def main(descriptor: int, parent: int, version: str) -> NoReturn:
     _end_with(parent)
     for number in (signal.SIGINT, signal.SIGTERM):  # for the driver, which ends this process when it has stopped
         signal.signal(number, signal.SIG_IGN)
-    outbox = _Outbox(socket.socket(fileno=descriptor))
+    outbox = Outbox(socket.socket(fileno=descriptor))
     try:
         _check_version(version)
         _serve(outbox)
@@ -136,7 +123,7 @@ def _end_with(parent: int) -> None:
     start_thread(look, "executor-pods/parent")
 
 
-def _serve(outbox: _Outbox) -> None:
+def _serve(outbox: Outbox) -> None:
     reader = FrameReader(outbox.connection)
     fleet: _Fleet | None = None
     while read := reader.read():
@@ -148,7 +135,7 @@ def _serve(outbox: _Outbox) -> None:
                     fleet.receive(frame)
 
 
-def _set_up(outbox: _Outbox, frame: ToFleet) -> _Fleet:
+def _set_up(outbox: Outbox, frame: ToFleet) -> _Fleet:
     if not isinstance(frame, Setup):
         raise TypeError(f"the first frame is {type(frame).__name__}")
     fleet = _Fleet(outbox, frame)
@@ -156,92 +143,10 @@ def _set_up(outbox: _Outbox, frame: ToFleet) -> _Fleet:
     return fleet
 
 
-@final
-class _Outbox:
-    """What the Backend's process is sent. Any thread may put something into it."""
-
-    def __init__(self, connection: socket.socket) -> None:
-        self.connection = connection
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("@ll", UNREAD_LIMIT, 0))
-        self._states = CrossedStates()
-        self._sending = threading.Lock()
-        """Held while frames are sent, so that they keep their order."""
-        self._filled = threading.Condition()
-        self._waiting: list[FromFleet | None] = []
-        """None in place of states that newer ones have replaced."""
-        self._states_at: int | None = None
-        """The place of the newest states that wait."""
-        start_thread(self._write, "executor-pods/to-driver")
-
-    def put(self, frame: FromFleet) -> None:
-        """Send a frame soon, together with others."""
-        with self._filled:
-            if _is_states(frame):
-                if self._states_at is not None:
-                    self._waiting[self._states_at] = None
-                self._states_at = len(self._waiting)
-            self._waiting.append(frame)
-            if len(self._waiting) == 1:
-                self._filled.notify()
-
-    def tell(self, message: object) -> None:
-        """Send the Backend a message soon."""
-        self.put(MessageToBackend(message))
-
-    def flush(self, limit: float = -1) -> None:
-        """Send all that waits, now, and return when the Backend's process need not live on to receive it.
-
-        Waits at most `limit` seconds, if given, until another thread has sent what it has taken. Ends this process if
-        the Backend's is gone, or must not miss what cannot be sent.
-        """
-        if not self._sending.acquire(timeout=limit):
-            return
-        try:
-            with self._filled:
-                frames, self._waiting, self._states_at = self._waiting, [], None
-            self._send([frame for frame in frames if frame is not None])
-        except OSError:
-            os._exit(0)
-        except BaseException:  # noqa: BLE001 - whatever cannot cross
-            traceback.print_exc()
-            os._exit(1)
-        finally:
-            self._sending.release()
-
-    def _send(self, frames: Sequence[FromFleet]) -> None:
-        """Send frames. States cross as what is different."""
-        together: list[FromFleet] = []
-        for frame in frames:
-            if not _is_states(frame):
-                together.append(frame)
-            else:
-                for part in self._states.frames(frame.message.states):  # type: ignore[union-attr]  # see `_is_states`
-                    self.connection.sendall(pack([*together, part]))
-                    together = []
-            if len(together) >= AT_ONCE:
-                self.connection.sendall(pack(together))
-                together = []
-        if together:
-            self.connection.sendall(pack(together))
-
-    def _write(self) -> None:
-        pause = threading.Event()
-        while True:
-            with self._filled:
-                while not self._waiting:
-                    self._filled.wait()
-            pause.wait(GATHER)
-            self.flush()
-
-
-def _is_states(frame: FromFleet) -> bool:
-    return isinstance(frame, MessageToBackend) and isinstance(frame.message, ExecutorsObserved)
-
-
 class _LogHandler(logging.Handler):
     """Sends each record to the Backend's process."""
 
-    def __init__(self, outbox: _Outbox) -> None:
+    def __init__(self, outbox: Outbox) -> None:
         super().__init__()
         self._outbox = outbox
 
@@ -260,7 +165,7 @@ def _attributes(record: logging.LogRecord) -> dict[str, Any]:
 class _AnnouncedPodApi:
     """Sends what the Backend was told before it passes a request to `api`."""
 
-    def __init__(self, api: PodApi, outbox: _Outbox) -> None:
+    def __init__(self, api: PodApi, outbox: Outbox) -> None:
         self.namespace = api.namespace
         self._api = api
         self._outbox = outbox
@@ -283,7 +188,7 @@ class _AnnouncedPodApi:
 class _Fleet:
     """The children, and what they share. Frames arrive on one thread."""
 
-    def __init__(self, outbox: _Outbox, setup: Setup) -> None:
+    def __init__(self, outbox: Outbox, setup: Setup) -> None:
         self._outbox = outbox
         settings = setup.settings
         log = get_logger("actors").logger

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import pytest
 
 from actors import kube
-from actors.backend.process import fleet
-from actors.backend.process.fleet import _AnnouncedPodApi, _Outbox, _portable
+from actors.backend.process import fleet, outbox
+from actors.backend.process.fleet import _AnnouncedPodApi, _portable
 from actors.backend.process.frames import FrameReader, MessageToBackend, Observed, unpack
+from actors.backend.process.outbox import Outbox
 from actors.errors import ActorCrashed, Conflict
 from actors.messages.internal import ExecutorsObserved, Polled
 from actors.pods.id_map import IdMap
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 class Connection:
     """An outbox, and the other end of its connection."""
 
-    def __init__(self, outbox: _Outbox, theirs: socket.socket) -> None:
+    def __init__(self, outbox: Outbox, theirs: socket.socket) -> None:
         self.outbox = outbox
         self.theirs = theirs
 
@@ -47,10 +48,10 @@ class Connection:
 
 @pytest.fixture
 def connection(monkeypatch: pytest.MonkeyPatch) -> Iterator[Connection]:
-    monkeypatch.setattr(_Outbox, "_write", lambda _: None)  # nothing is sent but by `flush`
+    monkeypatch.setattr(Outbox, "_write", lambda _: None)  # nothing is sent but by `flush`
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        yield Connection(_Outbox(ours), theirs)
+        yield Connection(Outbox(ours), theirs)
 
 
 class Api:
@@ -104,15 +105,15 @@ class _Noting:
 
 
 def test_a_request_waits_for_what_another_thread_is_just_sending(connection: Connection) -> None:
-    outbox, asked, sent = connection.outbox, threading.Event(), threading.Event()
-    outbox._sending = _Noting(asked)  # type: ignore[assignment]
-    outbox.tell(bytes(1 << 22))
-    sending = threading.Thread(target=outbox.flush)
+    ours, asked, sent = connection.outbox, threading.Event(), threading.Event()
+    ours._sending = _Noting(asked)  # type: ignore[assignment]
+    ours.tell(bytes(1 << 22))
+    sending = threading.Thread(target=ours.flush)
     sending.start()
     assert connection.theirs.recv(1, socket.MSG_PEEK), "more than the connection holds is on its way"
 
     def send() -> None:
-        outbox.flush()
+        ours.flush()
         sent.set()
         asked.set()
 
@@ -189,11 +190,11 @@ def test_a_process_whose_driver_does_not_read_for_a_minute_ends(
         raise Exited(code)
 
     monkeypatch.setattr("os._exit", end)
-    monkeypatch.setattr(fleet, "UNREAD_LIMIT", 1)
-    outbox = _Outbox(connection.outbox.connection)
-    outbox.tell("x" * (1 << 22))
+    monkeypatch.setattr(outbox, "UNREAD_LIMIT", 1)
+    unread = Outbox(connection.outbox.connection)
+    unread.tell("x" * (1 << 22))
     with pytest.raises(Exited, match="0"):
-        outbox.flush()
+        unread.flush()
 
 
 def test_a_driver_of_another_version_is_refused() -> None:
