@@ -347,11 +347,13 @@ class Incarnation:
 
     def _note_hang(self, hang: Hang | None) -> None:
         """Kill the process if a child in it hangs."""
-        if hang is not None and (hung := self._watchdog.hung(hang)) is not None:
-            self._hung[hang.name] = hung
-            text = "actor hangs, its process is killed: actor=%s message=%s busy=%.1fs"
-            logger.error(text, hang.name, hang.message, hang.seconds, exc_info=hung)
-            self._kill(str(hung))
+        hung = self._watchdog.hung(hang)
+        if hung is None or hang is None:
+            return
+        self._hung[hang.name] = hung
+        text = "actor hangs, its process is killed: actor=%s message=%s busy=%.1fs"
+        logger.error(text, hang.name, hang.message, hang.seconds, exc_info=hung)
+        self._kill(str(hung))
 
     def _kill(self, why: str = "") -> None:
         """Kill the process. One that was forked when it started may have its end of the connection, too."""

@@ -80,7 +80,7 @@ def reap(process: subprocess.Popen[bytes]) -> str:
 
 
 def _options() -> list[str]:
-    """Pass on the flags by which this interpreter ignores its environment (`-I`, `-E`, `-s`, `-S`)."""
+    """Return the flags by which this interpreter ignores its environment, to pass them on."""
     flags = sys.flags
     options = {"-I": flags.isolated, "-E": flags.ignore_environment, "-s": flags.no_user_site, "-S": flags.no_site}
     return [option for option, is_set in options.items() if is_set]

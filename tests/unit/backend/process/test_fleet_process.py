@@ -20,7 +20,7 @@ import pytest
 
 from actors.backend.process import launch, watchdog
 from actors.backend.process.fleet_process import MOST_FAILED_STARTS
-from actors.backend.process.frames import Ended, Ping, pack
+from actors.backend.process.frames import Ended, Hang, Ping, Pong, pack
 from actors.errors import Unauthorized
 from actors.messages.internal import (
     AllowWrites,
@@ -37,6 +37,7 @@ from actors.messages.internal import (
     StartWatching,
 )
 from actors.messages.internal.names import POLL, POOL, STORE, WATCH
+from actors.metrics.counts import ProcessCounts
 from actors.runtime import Hung, Lost
 from actors.text.version import package_version
 from tests.unit.kube.auth.test_exec_plugin import credential_json, plugin, runs
@@ -51,6 +52,8 @@ if TYPE_CHECKING:
     Begin = Callable[..., Fleet]
 
 SOON: Final = timedelta(milliseconds=50)
+
+HANG: Final = Hang(POOL, "DeletePod", 2.0, "the stack")
 
 NO_CLAIMS: Final = {"metadata": {"resourceVersion": "9"}, "items": []}
 
@@ -331,19 +334,34 @@ GARBAGE: Final = {
 }
 
 
+def sends(data: bytes) -> Callable[[socket.socket, str], subprocess.Popen[bytes]]:
+    """What starts a process that sends these bytes and ends."""
+
+    def start(theirs: socket.socket, _version: str) -> subprocess.Popen[bytes]:
+        number = theirs.fileno()
+        program = f"import os, socket; socket.socket(fileno={number}).sendall({data!r}); os._exit(0)"
+        return subprocess.Popen([sys.executable, "-c", program], pass_fds=[number])
+
+    return start
+
+
 @pytest.mark.parametrize("garbage", GARBAGE.values(), ids=GARBAGE)
 def test_a_process_that_sends_something_else_and_ends_is_lost(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch, garbage: bytes
 ) -> None:
-    def something_else(theirs: socket.socket, _version: str) -> subprocess.Popen[bytes]:
-        number = theirs.fileno()
-        program = f"import os, socket; socket.socket(fileno={number}).sendall({garbage!r}); os._exit(0)"
-        return subprocess.Popen([sys.executable, "-c", program], pass_fds=[number])
-
-    monkeypatch.setattr(launch, "start", something_else)
+    monkeypatch.setattr(launch, "start", sends(garbage))
     fleet.spawn(POOL)
     assert isinstance(fleet.end().cause, Lost)
     assert fleet.process.pid is None
+
+
+@pytest.mark.parametrize(("hangs", "cause"), [((HANG, None, HANG), Lost), ((HANG, HANG), Hung)])
+def test_a_child_has_failed_if_it_hangs_twice_in_a_row(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch, hangs: tuple[Hang | None, ...], cause: type[Exception]
+) -> None:
+    monkeypatch.setattr(launch, "start", sends(pack([Pong(hang, ProcessCounts()) for hang in hangs])))
+    fleet.spawn(POOL)
+    assert type(fleet.end().cause) is cause
 
 
 def test_a_process_whose_first_frame_is_another_says_so_and_ends() -> None:
