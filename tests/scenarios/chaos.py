@@ -104,7 +104,7 @@ entry goes within two TTLs."""
 ROOM: Final = 12
 """Entries that a collection may have besides one for each pod: kinds of causes, timers, subscribers."""
 
-OF_ITS_OWN: Final = {"_counts": 60, "_buckets": 60, "_handlers": 80, "_window": 32, "addresses": ROOM}
+OF_ITS_OWN: Final = {"_counts": 60, "_buckets": 60, "_table": 80, "_window": 32, "addresses": ROOM}
 """Collections that are as large whatever the fleet is."""
 
 GENERATIONS: Final = 8

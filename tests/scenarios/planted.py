@@ -178,8 +178,10 @@ def nobody_counts_again(right: Any, scaling: Any) -> None:
     pass
 
 
-def who_ends_as_soon_as_seen_is_not_shown(right: Any, executors: Any, told: Any, pod: Any) -> None:
-    right(executors, told, pod)
+def who_ends_as_soon_as_seen_is_not_shown(
+    right: Any, executors: Any, book: Any, executor_id: int, told: Any, pod: Any
+) -> None:
+    right(executors, book, executor_id, told, pod)
     if len(told) > 1:
         executors._state.ended.pop()
 
@@ -329,7 +331,7 @@ BUGS: Final = (
     Bug(CAUSE, Profile, "_blocked_by", one_block_is_every_profiles, begins=396),
     Bug(SHARED, PagedList, "__init__", lists_share_a_default),
     Bug(EXCESS, Scaling, "_count_soon", nobody_counts_again, begins=21),
-    Bug(SHOWN, Executors, "_report", who_ends_as_soon_as_seen_is_not_shown, begins=43),
+    Bug(SHOWN, Executors, "_end", who_ends_as_soon_as_seen_is_not_shown, begins=43),
     Bug(SHOWN, Ledger, "disconnected", a_lost_connection_is_no_news, begins=304),
     Bug(UNPUBLISHED, FleetState, "ends", an_end_is_no_news_for_followers, begins=1),
     Bug(UNPUBLISHED, FleetState, "observe", pods_are_no_news_for_followers, begins=1),
