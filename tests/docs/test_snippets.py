@@ -26,6 +26,11 @@ ELSEWHERE: Final = {
     },
     "docs/tutorial.md": {
         "python3 -m venv .venv": "needs a network: tests/stress/test_install.py",
+        "docker build": "needs docker: tests/e2e/test_documented_drivers.py",
+        "kubectl create namespace squares": "needs an image: tests/e2e/test_documented_drivers.py",
+    },
+    "docs/tutorial-actors.md": {
+        "python3 -m venv .venv": "needs a network: tests/stress/test_install.py",
         "python -m actors.examples.pi": "takes seconds of a processor: tests/e2e/test_example.py",
     },
     "docs/how-to/monitoring.md": {

@@ -30,6 +30,6 @@ def test_pi_is_the_same_to_the_last_digit_though_executors_were_killed() -> None
     assert float(found[1]) == FOUND
     assert int(found[2]) == len(KILL_AT)
     assert int(found[3]) >= len(KILL_AT)
-    page = blocks("docs/tutorial.md")
+    page = blocks("docs/tutorial-actors.md")
     (command,) = [block for block in page if block.text == "python -m actors.examples.pi\n"]
-    assert matches(done.stdout, page[page.index(command) + 1].text), "docs/tutorial.md prints something else"
+    assert matches(done.stdout, page[page.index(command) + 1].text), "docs/tutorial-actors.md prints something else"

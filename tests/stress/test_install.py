@@ -19,7 +19,7 @@ LONGEST = 30 * 60.0
 
 COMMANDS = [
     pytest.param(block.text, id=str(block))
-    for page in ("README.md", "docs/tutorial.md")
+    for page in ("README.md", "docs/tutorial.md", "docs/tutorial-actors.md")
     for block in blocks(page)
     if block.kind == "sh" and "pip install" in block.text
 ]
