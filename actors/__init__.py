@@ -87,7 +87,6 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import logging
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -251,9 +250,6 @@ _ELSEWHERE = {
     "WaitTimeout": "errors",
 }
 """The module of each public name that `actors.messages` does not define."""
-
-logging.getLogger(__name__).addHandler(logging.NullHandler())  # noqa: TID251 - it logs nothing itself
-
 
 if not TYPE_CHECKING:  # with it, every misspelled import would be right for a type checker
 

@@ -273,8 +273,8 @@ class Executors:
         return True
 
     def _warn_of_unknown(self, executor_id: int) -> None:
-        """Warn once: an executor of an earlier driver may try again every second."""
-        if executor_id in self._unknown:
+        """Warn once: an executor of an earlier driver may try again every second. At a stop that is no news."""
+        if self._state.is_ending(executor_id) or executor_id in self._unknown:
             return
         if len(self._unknown) >= MAX_UNKNOWN:
             self._unknown.clear()

@@ -151,7 +151,11 @@ class FleetState:
 
     def is_excluded(self, executor_id: int) -> bool:
         """Whether the connection of an executor must be refused."""
-        return self.ending is None or executor_id in self.ending or self.ledger.is_excluded(executor_id)
+        return self.is_ending(executor_id) or self.ledger.is_excluded(executor_id)
+
+    def is_ending(self, executor_id: int) -> bool:
+        """Whether a stop ends the executor, or has ended it."""
+        return self.ending is None or executor_id in self.ending
 
     def to_delete(self) -> frozenset[int]:
         """Return the executors whose pods are to be deleted, also if the fleet is left: killed ones, and ended ones.

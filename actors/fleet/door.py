@@ -563,7 +563,7 @@ class Door:
                 if now() >= end:
                     raise goal.timed_out(view, limit)
                 waits.append(elapsed(now(), end))
-            for same, words in goal.held_up(view).items():
+            for same, words in goal.held_up(view, now()).items():
                 if same not in said:
                     said.add(same)
                     logger.warning("waiting for executors, held up: app_id=%s cause=%s", self.app_id, words)

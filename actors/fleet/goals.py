@@ -36,6 +36,9 @@ FOR_GOOD: Final = frozenset({"Altered", "Invalid", "TooLarge", "policy", "quota_
 FOR_A_PERSON: Final = frozenset({"BadRequest", "Forbidden", "namespace"})
 """Those that a person changes, and that a server which starts itself may give for a moment."""
 
+UNKNOWN_FOR: Final = timedelta(seconds=1)
+"""How long a fleet waits for its lease before that is said. A moment after the start it has it, or knows the holder."""
+
 
 @dataclass(frozen=True, slots=True)
 class Goal:
@@ -75,7 +78,8 @@ class Goal:
                 if since <= now:
                     raise Unreachable(f"{self._so_far(view)}: {words}")
                 return timedelta(seconds=since - now)
-        return None
+        unsaid = [since - now for _, _, since in self._blocked(view) if since > now]
+        return timedelta(seconds=min(unsaid)) if unsaid else None
 
     def _hopeless(self, view: FleetView) -> Iterator[tuple[Moment, int, str]]:
         """Yield who cannot come: from when on that is believed, how many, and why.
@@ -96,14 +100,23 @@ class Goal:
             since = 0.0 if status.blocked_by in FOR_GOOD else view.blocked_since(name) + patience
             yield since, missing, status.blocked or ""
 
-    def held_up(self, view: FleetView) -> dict[object, str]:
+    def held_up(self, view: FleetView, now: Moment) -> dict[object, str]:
         """Return what holds executors up now, in words, by the kind of block and by the API's reason."""
         found: dict[object, str] = {
-            (name, status.blocked_by): _blocked(name, status) for name, status in self._profiles(view) if status.blocked
+            (name, status.blocked_by): _blocked(name, status)
+            for name, status, since in self._blocked(view)
+            if since <= now
         }
         for executor in self._stuck(view):
             found.setdefault(executor.stuck, _words([executor]))
         return found
+
+    def _blocked(self, view: FleetView) -> Iterator[tuple[str, ProfileStatus, Moment]]:
+        """Yield the profiles that are blocked, and from when on that is said."""
+        for name, status in self._profiles(view):
+            if status.blocked:
+                quiet = UNKNOWN_FOR if status.blocked_by == "lease" else timedelta(0)
+                yield name, status, view.blocked_since(name) + quiet.total_seconds()
 
     def timed_out(self, view: FleetView, limit: timedelta) -> WaitTimeout:
         """Return the error at the end of the time, with all that holds the executors up, and the sources that fail."""

@@ -19,6 +19,7 @@ from actors.runtime.supervisor import ChildSpec, Supervisor
 from actors.runtime.system import ActorSystem, installed, installed_system
 from actors.runtime.threads import Courier, TookTooLong, in_words, start_thread
 from actors.runtime.timers import Scheduled, Timers, TimerService, TimerThread
+from actors.text import unmute
 
 __all__ = [
     "Actor",
@@ -58,3 +59,6 @@ __all__ = [
     "later",
     "start_thread",
 ]
+
+unmute("pykka")
+"""Pykka logs what a driver's actor raises, and nobody else sees it: the actor ends, and its program with it."""

@@ -10,7 +10,16 @@ from actors.text.ages import age
 from actors.text.deprecation import warn_deprecated
 from actors.text.escape import LONGEST_TEXT, one_line
 from actors.text.json_values import JsonReady, rfc3339
-from actors.text.logger import LONGEST_LINE, Log, fields_of, get_logger, guard_logs_of, log_with, logging_survived
+from actors.text.logger import (
+    LONGEST_LINE,
+    Log,
+    fields_of,
+    get_logger,
+    guard_logs_of,
+    log_with,
+    logging_survived,
+    unmute,
+)
 
 __all__ = [
     "LONGEST_LINE",
@@ -25,5 +34,6 @@ __all__ = [
     "logging_survived",
     "one_line",
     "rfc3339",
+    "unmute",
     "warn_deprecated",
 ]

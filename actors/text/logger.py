@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from types import TracebackType
 
-__all__ = ["LONGEST_LINE", "Log", "fields_of", "get_logger", "guard_logs_of", "log_with", "logging_survived"]
+__all__ = ["LONGEST_LINE", "Log", "fields_of", "get_logger", "guard_logs_of", "log_with", "logging_survived", "unmute"]
 
 LONGEST_LINE: Final = 8_000
 """Characters of a message that is made of several texts, and of a line of the log."""
@@ -59,6 +59,16 @@ def get_logger(name: str) -> Log:
     logger = logging.getLogger(name)  # noqa: TID251 - the one place
     logger.addFilter(_as_text)  # which adds it once
     return Log(logger)
+
+
+def unmute(name: str) -> None:
+    """Let the warnings and errors of another library reach stderr in a program that has set no logging up.
+
+    A `NullHandler` keeps them from Python's handler of last resort. A program that has set logging up notices nothing.
+    """
+    logger = logging.getLogger(name)  # noqa: TID251 - another library's
+    for handler in [each for each in logger.handlers if isinstance(each, logging.NullHandler)]:
+        logger.removeHandler(handler)
 
 
 class Log(logging.LoggerAdapter[logging.Logger]):

@@ -119,8 +119,10 @@ class Reader:
         if re.search(r"\bbackend\b", block.text) and "backend" not in self._names:
             self._names["backend"] = self._stack.enter_context(Fleet(self._fleet_settings())).backend
         if re.search(r"\bfleet\.", block.text) and "fleet" not in self._names:
-            self._names["fleet"] = self._stack.enter_context(actors.Fleet(local=True, instances=4))
-            self._names["fleet"].wait_for(running=4, timeout=timedelta(seconds=SAFETY_SECONDS))
+            settings = self._fleet_settings()
+            fleet = self._names["fleet"] = self._stack.enter_context(actors.Fleet(settings, local=True))
+            running = sum(settings.initial_totals.values())
+            fleet.wait_for(running=running, timeout=timedelta(seconds=SAFETY_SECONDS))
         self._caplog.clear()
         out = io.StringIO()
         with chdir(self._shell.folder), redirect_stdout(out):

@@ -2,8 +2,8 @@
 
 The blocks of a page are taken in order, as a reader takes them. A block whose first line names a file (`# driver.py`)
 is saved under that name, and run by the command that names it. Other Python blocks run in one namespace. There,
-`backend` is a Backend with four running executors, or with those of the page's first TOML block. An `output` block is
-what the block above it prints. `ELSEWHERE` has what this module does not run.
+`fleet` is a Fleet and `backend` a Backend, each with four running executors, or with those of the page's first TOML
+block. An `output` block is what the block above it prints. `ELSEWHERE` has what this module does not run.
 """
 
 from __future__ import annotations

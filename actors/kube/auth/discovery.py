@@ -44,10 +44,12 @@ def load(
         chosen = kubeconfigs.choose(files, context)
         return access_to(lambda: kubeconfigs.read(chosen, clock.now(), limit), chosen.namespace, clock)
     if context is not None or "KUBERNETES_SERVICE_HOST" not in environ:
-        problem = "no kubeconfig was found" if context is None else f"context {context!r} is in no kubeconfig"
+        searched = f"KUBECONFIG is not set, {_what_is_not_there(environ)}"
+        if context is not None:
+            raise SettingsError(f"context {context!r} is in no kubeconfig: {searched}")
         raise SettingsError(
-            f"{problem}: KUBECONFIG is not set, {_what_is_not_there(environ)}"
-            + ("" if context else ", and this program does not run in a pod")
+            f"no kubeconfig was found: {searched}, and this program does not run in a pod. "
+            "Without a cluster: Fleet(local=True), or `executor-pods run --local`"
         )
     return access_to(lambda: pod_account.read(account, environ, clock.now()), pod_account.namespace(account), clock)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from actors.errors import Unreachable
-from actors.fleet.goals import FOR_A_PERSON, FOR_GOOD, PATIENCE, Goal
+from actors.fleet.goals import FOR_A_PERSON, FOR_GOOD, PATIENCE, UNKNOWN_FOR, Goal
 from actors.messages import Executor, ExecutorState, FleetStatus, ProfileStatus
 from actors.view import FleetView
 from tests.unit.changes import changed, everything, executor, fleet, only
@@ -169,3 +169,14 @@ def test_the_end_of_the_time_names_gates(known: Any) -> None:
         "1 executor should run and 1 executor should be registered, 0 run and 0 are after 5s: "
         "executor 1 waits for the scheduling gate example.com/wait"
     )
+
+
+def test_a_start_that_waits_for_its_lease_says_so_after_a_second_only(known: Any) -> None:
+    waits = ProfileStatus(target=1, blocked="waiting for the lease of 'etl'", blocked_by="lease")
+    view = known(status=fleet({"default": waits}))
+    begin = view.blocked_since("default")
+    assert goal(1).held_up(view, begin) == {}
+    assert goal(1).check(view, begin) == UNKNOWN_FOR
+    assert [*goal(1).held_up(view, begin + UNKNOWN_FOR.total_seconds()).values()] == [
+        "'default' is blocked: waiting for the lease of 'etl'"
+    ]
