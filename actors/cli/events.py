@@ -24,6 +24,7 @@ from actors.messages import (
     FleetFailed,
     ToDriver,
 )
+from actors.pods.loss import in_short
 from actors.pods.pod import restarts
 from actors.text import LONGEST_LINE, one_line, rfc3339
 
@@ -172,7 +173,8 @@ def to_line(event: Event) -> str:
     """Return one line of plain output: local time, event, executor or profile, then the reason or the pod."""
     profile = event.details.get("profile", "")
     executor = str(profile) if event.executor_id is None else f"executor {event.executor_id}"
-    why = ": ".join(part for part in (event.reason, event.message or event.pod) if part)
+    said = in_short(event.message) if event.message and event.event == "removed" else event.message
+    why = ": ".join(part for part in (event.reason, said or event.pod) if part)
     return one_line(
         f"{event.time.astimezone():%H:%M:%S}  {event.event:<11}  {executor:<13}  {why}", LONGEST_LINE
     ).rstrip()

@@ -34,8 +34,10 @@ __all__ = [
     "RequestedEnd",
     "disconnected",
     "explain",
+    "in_short",
     "missing",
     "never_started",
+    "parted",
     "scaled_down",
     "stopped_with_fleet",
 ]
@@ -196,6 +198,10 @@ def _exit_code(end: TerminatedState | None) -> int:
 
 # ── the message ────────────────────────────────────────────────────────────────────────────────────────────────────
 
+_SAID: Final = "; termination message: "
+_LINE_BREAK: Final = r"\n"
+"""As `one_line` writes it."""
+
 _HEADLINES: Final = {
     LossKind.EXITED: "exited",
     LossKind.FINISHED: "finished by itself",
@@ -229,7 +235,7 @@ def _message(
     else:
         parts.append(_containers(pod))
     if end is not None and was_seen(end) and end.message:
-        parts.append("; termination message: " + _last_words(end.message))
+        parts.append(_SAID + _last_words(end.message))
     return "".join(parts)
 
 
@@ -268,6 +274,21 @@ def _why(reason: str | None, message: str | None) -> str:
     """Join a reason, which is one word, and a message."""
     limits = ((reason, _LONGEST_REASON), (message, LONGEST_TEXT))
     return ": ".join(one_line(text, limit) for text, limit in limits if text)
+
+
+def parted(message: str) -> tuple[str, list[str]]:
+    """Return what a loss message says without the termination message, and the lines of that, each on one line."""
+    facts, _, said = message.partition(_SAID)
+    return facts, [line for line in said.split(_LINE_BREAK) if line.strip()]
+
+
+def in_short(message: str) -> str:
+    """Return a loss message for a place where its end may be cut: the last line of the container's words is first."""
+    facts, lines = parted(message)
+    if not lines:
+        return message
+    before = _LINE_BREAK.join(lines[:-1])
+    return f"{lines[-1].strip()}; {facts}" + (f"; before: {before}" if before else "")
 
 
 def _last_words(message: str) -> str:

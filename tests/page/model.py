@@ -52,7 +52,7 @@ LOSSES = (
         LossKind.EXITED,
         1,
         True,
-        "exit code 1: Traceback (most recent call last): ... ValueError: bad record in part-0071",
+        r"exit code 1; termination message: Traceback (most recent call last):\nValueError: bad record in part-0071",
     ),
     (LossKind.OOM_KILLED, 137, True, "exit code 137, out of memory: its limit is 4Gi"),
     (LossKind.PREEMPTED, 143, False, "preempted: preempting to accommodate a higher priority pod"),

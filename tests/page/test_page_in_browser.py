@@ -75,7 +75,9 @@ def text_of(page: Page, selector: str) -> str:
 def test_it_says_first_what_is_wrong(show: Show) -> None:
     with demo(20, scene="stuck") as (site, model):
         model.scene = "blocked"
+        model.step(model.now)
         page = show(site.url)
+        page.wait_for_selector(".banner >> text=exceeded quota")
         assert page.locator(".banner strong").all_inner_texts()[0] == "No executor of profile default can be created"
         assert "exceeded quota" in text_of(page, ".banner")
         assert "ImagePullBackOff" in page.locator(".banner.bad").nth(1).inner_text()
@@ -112,6 +114,60 @@ def test_what_the_cluster_says_is_text(show: Show) -> None:
         assert page.locator("img, b b, td script").count() == 0
         plain = show(site.url, java_script_enabled=False)
         assert plain.locator("img, td script").count() == 0
+
+
+def test_an_end_says_its_last_line_first_and_its_lines_as_lines_and_offers_no_logs_of_a_pod_that_is_gone(
+    show: Show,
+) -> None:
+    with demo(20, past=60) as (site, _):
+        page = show(site.url + "#tab=ended&only=EXITED")
+        assert text_of(page, "#panel-ended .c-why >> text=ValueError").startswith("ValueError: bad record in part-0")
+        page.click("#panel-ended button.open >> nth=0")
+        assert text_of(page, "#details pre").splitlines()[-1] == "ValueError: bad record in part-0071"
+        assert "kubectl" not in text_of(page, "#details")
+
+
+def test_a_page_with_a_token_has_buttons_and_one_without_has_none(show: Show) -> None:
+    with demo(5, token="a token of many characters") as (site, model):
+        page = show(site.url)
+        page.click(".rows button.open >> nth=0")
+        assert "kubectl" in text_of(page, "#details")
+        page.click("#details button >> text=Kill")
+        page.fill("#action input[type=password]", "a token of many characters")
+        page.click("#action button[type=submit]")
+        page.wait_for_selector("#action:not([open])", state="hidden")
+        page.click("#acts button >> text=Hold")
+        page.click("#action button[type=submit]")  # the token is still known
+        page.wait_for_selector("#action:not([open])", state="hidden")
+        assert model.on_hold
+        page.click("#acts button >> text=Scale")
+        page.fill("#action input[type=number] >> nth=0", "7")
+        page.click("#action button[type=submit]")
+        page.wait_for_selector("#action:not([open])", state="hidden")
+        assert model.targets["default"] == 7
+    with demo(5) as (site, _):
+        page = show(site.url)
+        assert page.locator("#acts").is_hidden()
+        page.click(".rows button.open >> nth=0")
+        assert page.locator("#details .acts").count() == 0
+
+
+def test_a_crash_loop_shows_its_last_error(show: Show) -> None:
+    with demo(5, past=60) as (site, _):
+        page = show(site.url)
+        why = page.evaluate(
+            """async (ended) => {
+                const { banners } = await import("./static/overview.js");
+                const profiles = { default: { blocked: null, start_failures: 3, backoff_until: 20 } };
+                const status = { sources: {}, profiles, held: [], may_write: true, started: true };
+                return banners(status, [], ended, 10)[0].text;
+            }""",
+            [
+                {"profile": "gpu", "why": "another"},
+                {"profile": "default", "why": r"exit code 1; termination message: Traceback:\nKeyError"},
+            ],
+        )
+        assert why.endswith("The last one: KeyError; exit code 1")
 
 
 def test_without_scripts_it_is_a_plain_table(show: Show) -> None:

@@ -17,6 +17,7 @@ from actors.inspection.executors import observe
 from actors.inspection.fields import items, text, time, value
 from actors.inspection.fleets import owners_of
 from actors.kube.api import CLAIMS, PODS
+from actors.pods.loss import parted
 from actors.pods.state import PodRules, executor_container
 from actors.text import LONGEST_LINE, one_line, rfc3339
 
@@ -135,12 +136,15 @@ def _head(fleet: ObservedFleet, seen: ObservedExecutor, now: datetime) -> Iterat
 def _reading(seen: ObservedExecutor) -> Iterator[str]:
     """Yield the state, and why, as the driver would read it."""
     yield _field("State", seen.state + ("" if not seen.inactive else ", set aside by the driver"))
-    if seen.why is not None:
-        yield _field("Why", seen.why)
+    facts, said = parted(seen.why or "")
+    if facts:
+        yield _field("Why", facts)
     if seen.loss is not None:
         yield _field("Loss", seen.loss.kind)
         yield _field("Exit Code", str(seen.loss.exit_code) if seen.loss.exit_code >= 0 else UNKNOWN)
         yield _field("By the App", "yes" if seen.loss.caused_by_app else "no")
+    if said:
+        yield from _section("Last Words", said)
 
 
 def _field(name: str, content: str) -> str:

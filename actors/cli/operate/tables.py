@@ -6,6 +6,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from actors.inspection.executors import ObservedState
+from actors.pods.loss import in_short
 from actors.text import LONGEST_LINE, age, one_line
 
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ def _why(executor: ObservedExecutor, *, wide: bool) -> str:
     """Return the reason; of an end, its kind and, unless there is room for all, its exit code only."""
     loss = executor.loss
     if loss is None or wide:
-        return executor.why or ""
+        return in_short(executor.why or "")
     return loss.kind if loss.exit_code < 0 else f"{loss.kind}, exit code {loss.exit_code}"
 
 

@@ -1,7 +1,8 @@
 // All that is known of one executor.
 
+import { buttonsOf } from "./actions.js";
 import { el } from "./dom.js";
-import { age, clock, GLYPHS, iso, lossClass, STATES, wholeAge } from "./words.js";
+import { age, clock, GLYPHS, iso, lossClass, parted, STATES, wholeAge } from "./words.js";
 
 /** A name of Kubernetes: nothing else belongs into a command that somebody may copy. */
 const NAME = /^[a-z0-9][a-z0-9.-]*$/;
@@ -24,13 +25,17 @@ export function showDetails(fleet, id) {
     if (value != null && value !== "") list.append(el("dt", {}, name), el("dd", {}, String(value)));
   }
   const parts = [el("h2", { id: "details-title" }, `Executor ${id} `, badge), list];
+  const { lines } = parted(row?.why ?? "");
+  if (lines.length) parts.push(el("h3", {}, "Last words"), el("pre", { tabindex: 0 }, lines.join("\n")));
   if (lane?.states.length) parts.push(el("h3", {}, "Its life"), life(lane, now));
-  const { namespace } = fleet.status;
-  if (row && NAME.test(row.pod) && NAME.test(namespace)) {
+  const { namespace, actions } = fleet.status;
+  const lives = row && row.state !== "ended"; // the pod of an ended one is gone, or about to be
+  if (lives && NAME.test(row.pod) && NAME.test(namespace)) {
     const lines = [`kubectl -n ${namespace} describe pod ${row.pod}`];
     if (row.running_at != null) lines.push(`kubectl -n ${namespace} logs ${row.pod}${row.restarts ? " --previous" : ""}`);
     parts.push(el("h3", {}, "Ask the cluster"), el("pre", { tabindex: 0 }, lines.join("\n")));
   }
+  if (lives && actions) parts.push(el("h3", {}, "End it"), buttonsOf(id, () => dialog.close()));
   const close = el("button", { type: "button", class: "close", onclick: () => dialog.close() }, "Close");
   dialog.replaceChildren(close, ...parts);
   if (!dialog.open) dialog.showModal();
@@ -41,7 +46,7 @@ const when = (at, now) => (at == null ? null : `${clock(at, now)} (${wholeAge(no
 
 function ofRow(row, now) {
   return [
-    [row.state === "ended" ? "Last words" : "Why", row.why],
+    ["Why", row.why && parted(row.why).facts],
     ["Exit code", row.exit_code === -1 ? "none is known" : row.exit_code],
     ["Counts against the application", yes(row.caused_by_app)],
     ["Profile", row.profile],

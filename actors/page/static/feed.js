@@ -136,7 +136,8 @@ function parse(part) {
   return { event, data: data.join("\n") };
 }
 
-async function sentence(answer) {
+/** Return what the driver says of a request that it refuses. */
+export async function sentence(answer) {
   const body = await answer.json().catch(() => ({}));
   return typeof body.error === "string" ? body.error : `The driver answered ${answer.status}.`;
 }

@@ -1,7 +1,7 @@
 // The top line, the banners and the profiles: what an operator asks first.
 
 import { el, keyed, mark, put } from "./dom.js";
-import { clock, lossClass, plural, wholeAge } from "./words.js";
+import { clock, inShort, lossClass, plural, wholeAge } from "./words.js";
 
 const $ = (id) => document.getElementById(id);
 const STALE_SOURCE = 150; // seconds without a word from a source until that is a warning; a quiet watch has a bookmark a minute
@@ -13,7 +13,7 @@ const banner = (key, level, title, text = "", since = null, act = null) => ({ ke
 const standsBy = (status, profile) => !status.may_write && profile.blocked_by === "lease";
 
 /** Return what needs attention, the worst first. Pure. */
-export function banners(status, stuck, now) {
+export function banners(status, stuck, ended, now) {
   const found = [];
   if (status.failed) found.push(banner("failed", "bad", "The fleet has failed", status.failed));
   const sources = Object.entries(status.sources);
@@ -39,7 +39,9 @@ export function banners(status, stuck, now) {
       found.push(banner(`blocked ${name}`, "bad", title, by + profile.blocked, profile.blocked_since));
     } else if (profile.backoff_until > now) {
       const title = `Profile ${name} waits before it creates more`;
-      const text = `${plural(profile.start_failures, "executor")} ended too soon; the next try is in ${wholeAge(profile.backoff_until - now)}.`;
+      const last = ended.find((row) => row.profile === name && row.why);
+      const why = last ? ` The last one: ${inShort(last.why)}` : "";
+      const text = `${plural(profile.start_failures, "executor")} ended too soon; the next try is in ${wholeAge(profile.backoff_until - now)}.${why}`;
       found.push(banner(`backoff ${name}`, "warn", title, text));
     }
   }
@@ -90,7 +92,7 @@ export class Overview {
     put($("namespace"), status.namespace ? `in ${status.namespace}` : "");
     this.#facts(status, now);
     const stuck = [...this.fleet.executors.values()].filter((row) => row.state === "stuck");
-    const found = banners(status, stuck, now);
+    const found = banners(status, stuck, this.fleet.ended, now);
     this.#banners(found, now);
     this.#profiles(status, stuck, now);
     const profiles = Object.values(status.profiles);

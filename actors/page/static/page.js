@@ -1,5 +1,6 @@
 // Puts the page together: one feed, one fleet, views that draw once in an animation frame.
 
+import { showFleetButtons } from "./actions.js";
 import { Charts } from "./charts.js";
 import { showDetails } from "./details.js";
 import { Feed } from "./feed.js";
@@ -17,6 +18,7 @@ const rows = new Rows(fleet, open);
 const overview = new Overview(fleet, feed, (state) => rows.show(state));
 const timeline = new Timeline(fleet, { open, moved: () => draw({ timeline: true }) });
 const charts = new Charts(fleet, timeline);
+const renderButtons = showFleetButtons(document.getElementById("acts"), fleet);
 
 let due = null; // what the next animation frame draws
 let paused = false;
@@ -30,7 +32,10 @@ function draw(only = { all: true }) {
 function frame() {
   const { all, timeline: moved } = due;
   due = null;
-  if (all) overview.render();
+  if (all) {
+    overview.render();
+    renderButtons();
+  }
   if (moved || !paused) {
     timeline.render();
     charts.render();

@@ -2,7 +2,7 @@
 
 import { el, mark, put } from "./dom.js";
 import { hasWords, Table } from "./table.js";
-import { clock, GLYPHS, iso, lossClass, STATES, wholeAge } from "./words.js";
+import { clock, GLYPHS, inShort, iso, lossClass, STATES, wholeAge } from "./words.js";
 
 const $ = (id) => document.getElementById(id);
 const ORDER = ["stuck", "terminating", "pending", "requested", "running"]; // what needs a look is first
@@ -32,7 +32,7 @@ const plain = (key, title, more = {}) => ({ key, title, value: (row) => row[key]
 const WHOSE = /^executor \d+ (?:\(pod [^)]*\) )?/;
 
 function longText(td, text) {
-  put(td, text.replace(WHOSE, ""));
+  put(td, inShort(text.replace(WHOSE, "")));
   mark(td, "title", text || null);
 }
 

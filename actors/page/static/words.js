@@ -45,6 +45,18 @@ export function clock(seconds, now) {
 /** Return when it was for a program or a ticket: ISO 8601, UTC. */
 export const iso = (seconds) => (seconds == null ? "" : new Date(seconds * 1000).toISOString());
 
+/** Return the facts of an end, and the lines that the container said last; the driver writes a line break as \\n. */
+export function parted(why) {
+  const [facts, ...said] = why.split("; termination message: ");
+  return { facts, lines: said.join("; termination message: ").split("\\n").filter((line) => line.trim()) };
+}
+
+/** Return a reason whose end may be cut: the last line that the container said is first. */
+export function inShort(why) {
+  const { facts, lines } = parted(why);
+  return lines.length ? `${lines.at(-1).trim()}; ${facts}` : why;
+}
+
 export const plural = (n, one, many = `${one}s`) => `${n.toLocaleString("en")} ${n === 1 ? one : many}`;
 
 const collator = new Intl.Collator("en", { numeric: true });

@@ -10,6 +10,7 @@ import os
 import signal
 import socket
 import tempfile
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from queue import SimpleQueue
@@ -245,6 +246,12 @@ def test_each_message_becomes_one_json_object_with_all_its_facts(
 def test_a_line_of_text_has_event_executor_and_reason() -> None:
     line = to_line(describe(ExecutorRemoved(3, LOSS), NOW, {3: "etl-exec-3"}))
     assert line.split(maxsplit=1)[1] == ("removed      executor 3     OOM_KILLED: executor 3 was killed for its memory")
+
+
+def test_a_line_of_an_end_begins_with_the_last_line_that_the_executor_said() -> None:
+    loss = replace(LOSS, message=r"executor 3 exited; termination message: Traceback:\nKeyError: 'a'")
+    line = to_line(describe(ExecutorRemoved(3, loss), NOW, {}))
+    assert line.endswith("OOM_KILLED: KeyError: 'a'; executor 3 exited; before: Traceback:")
 
 
 def test_a_pods_message_cannot_break_the_line_or_control_the_terminal() -> None:

@@ -8,7 +8,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from actors.pods.loss import CAUSED_BY_APP, LossKind, RequestedEnd, explain, missing, never_started, stopped_with_fleet
+from actors.pods.loss import (
+    CAUSED_BY_APP,
+    LossKind,
+    RequestedEnd,
+    explain,
+    in_short,
+    missing,
+    never_started,
+    stopped_with_fleet,
+)
 from actors.pods.pod import (
     Condition,
     ContainerSpec,
@@ -548,3 +557,18 @@ def test_whatever_ends_a_retired_executor_the_driver_ended_it_unless_it_had_ende
     retired = RequestedEnd("was retired", BEGUN + timedelta(seconds=5, milliseconds=900), however=True)
     subject = made_of(executor=ended(137, reason="OOMKilled", after=after))
     assert explain(7, PodFailed(subject), RULES, requested=retired).kind is kind
+
+
+@pytest.mark.parametrize(
+    ("message", "short"),
+    [
+        ("executor 3 was evicted", "executor 3 was evicted"),
+        ("executor 3 exited; termination message: KeyError: 'a'", "KeyError: 'a'; executor 3 exited"),
+        (
+            r"executor 3 exited; termination message: Traceback:\n  line 1\nKeyError: 'a'\n\n",
+            r"KeyError: 'a'; executor 3 exited; before: Traceback:\n  line 1",
+        ),
+    ],
+)
+def test_in_short_the_last_line_that_the_container_said_is_first(message: str, short: str) -> None:
+    assert in_short(message) == short
