@@ -103,6 +103,7 @@ _Realistic: TypeAlias = Annotated[
 
 app = typer.Typer(
     help="Keeps a fleet of executor pods alive on Kubernetes.",
+    context_settings={"help_option_names": ["--help", "-h"]},
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
@@ -111,7 +112,8 @@ app = typer.Typer(
 @app.callback()
 def _command(
     _version: Annotated[
-        bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version and exit.")
+        bool,
+        typer.Option("--version", "-V", is_eager=True, callback=_print_version, help="Print the version and exit."),
     ] = False,
 ) -> None:
     pass
@@ -145,7 +147,9 @@ def run(  # noqa: PLR0917 - typer passes them all by name
         str | None,
         typer.Option("--context", metavar="NAME", help="Context of the kubeconfig. Default: the current one."),
     ] = None,
-    namespace: Annotated[str | None, typer.Option(metavar="NS", help="Namespace of the pods.")] = None,
+    namespace: Annotated[
+        str | None, typer.Option("--namespace", "-n", metavar="NS", help="Namespace of the pods.")
+    ] = None,
     executors: Annotated[
         int | None,
         typer.Option(
@@ -170,7 +174,10 @@ def run(  # noqa: PLR0917 - typer passes them all by name
     output: Annotated[
         str,
         typer.Option(
-            metavar="live|json", help="A live table (lines if not on a terminal), or one JSON object per line."
+            "--output",
+            "-o",
+            metavar="live|json",
+            help="A live table (lines if not on a terminal), or one JSON object per line.",
         ),
     ] = "live",
     metrics_port: Annotated[

@@ -87,6 +87,10 @@ class ObservedExecutor:
     """Why it does not run, is terminating or has ended; None if there is nothing to say."""
     loss: LossReason | None
     """How its end is classified; None while it is alive."""
+    registered: bool | None = None
+    """It is connected to its driver; None unless the driver was asked."""
+    retiring: bool | None = None
+    """Its driver lets it drain; None unless the driver was asked."""
 
     @property
     def alive(self) -> bool:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from actors.inspection.executors import ObservedState
-from actors.inspection.fields import text, value
+from actors.inspection.fields import items, text, value
 from actors.text import age, one_line
 
 if TYPE_CHECKING:
@@ -19,7 +19,16 @@ if TYPE_CHECKING:
     from actors.kube.api import Manifest
     from actors.pods.pod import OwnerReference
 
-__all__ = ["Counts", "FleetState", "ObservedDriver", "ObservedFleet", "judge", "owners_of", "pod_lives"]
+__all__ = [
+    "Counts",
+    "FleetState",
+    "ObservedDriver",
+    "ObservedFleet",
+    "judge",
+    "owners_of",
+    "pod_lives",
+    "with_answer",
+]
 
 _ENDED_PHASES = frozenset({"Succeeded", "Failed"})
 
@@ -77,6 +86,8 @@ class ObservedFleet:
     """When it was read."""
     unreadable: int = 0
     """Pods without a usable name or UID, which are left out."""
+    on_hold: bool | None = None
+    """Its driver retires all executors and creates none; None unless the driver was asked."""
 
     @property
     def state(self) -> FleetState:
@@ -101,6 +112,22 @@ class ObservedFleet:
         """Return the executor with this id, the one that is alive if there are two; None if it has no pod."""
         found = [executor for executor in self.executors if executor.id == executor_id]
         return next((executor for executor in found if executor.alive), next(iter(found), None))
+
+
+def with_answer(fleet: ObservedFleet, status: Mapping[str, Any], executors: Mapping[str, Any]) -> ObservedFleet:
+    """Return a fleet with what its driver's page says of it: `/api/v1/status` and `/api/v1/executors`."""
+    told = {text(row, "pod"): row for row in items(executors, "executors")}
+
+    def asked(executor: ObservedExecutor) -> ObservedExecutor:
+        row = told.get(executor.pod.name)
+        if row is None:
+            return executor
+        registered, retiring = (value(row, name) is True for name in ("registered", "retiring"))
+        return replace(executor, registered=registered, retiring=retiring)
+
+    return replace(
+        fleet, on_hold=value(status, "on_hold") is True, executors=tuple(asked(each) for each in fleet.executors)
+    )
 
 
 def owners_of(executors: tuple[ObservedExecutor, ...]) -> tuple[OwnerReference, ...]:

@@ -18,9 +18,23 @@ from actors.kube import files
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["ENV_PREFIX", "has_variables", "is_given", "merged", "pod_ip", "read_file", "variables"]
+__all__ = [
+    "ENDPOINT",
+    "ENV_PREFIX",
+    "TOKEN_FILE",
+    "has_variables",
+    "is_given",
+    "merged",
+    "pod_ip",
+    "read_file",
+    "variables",
+]
 
 ENV_PREFIX: Final = "EXECUTOR_PODS_"
+
+ENDPOINT: Final = f"{ENV_PREFIX}ENDPOINT"
+TOKEN_FILE: Final = f"{ENV_PREFIX}TOKEN_FILE"
+"""These two are options of commands for operators, and no settings: where a driver's page is, and its token's file."""
 
 _SERVICE_LINK: Final = re.compile(r"(.*_)?(SERVICE_HOST|SERVICE_PORT(_.*)?|PORT(_\d+_(TCP|UDP|SCTP)(_.*)?)?)")
 """Kubernetes adds these variables to a pod for a Service named `executor-pods`: they are not settings."""
@@ -30,7 +44,9 @@ def variables() -> Iterator[tuple[str, str]]:
     """Yield `(dotted name, variable)` for each environment variable that is meant as a setting."""
     for variable in sorted(os.environ):
         name = variable.upper().removeprefix(ENV_PREFIX)
-        if name != variable.upper() and not _SERVICE_LINK.fullmatch(name):
+        if variable.upper() in {ENDPOINT, TOKEN_FILE} or _SERVICE_LINK.fullmatch(name):
+            continue
+        if name != variable.upper():
             yield name.lower().replace("__", "."), variable
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from actors.cli.live.view import HELP
-from actors.cli.tally import counted
+from actors.cli.tally import counted, stands_by
 from actors.errors import needs_extra
 
 with needs_extra("cli", "the command"):
@@ -314,7 +314,10 @@ def _news(fleet: LiveFleet, width: int, most: int) -> list[Text]:
 def _footer(fleet: LiveFleet, view: View, width: int) -> Text:
     order = f"{view.order}{' reversed' if view.reverse else ''}"
     if view.asking:
-        text = "stop the fleet and delete its executors? y, or any other key to go on"
+        what = "stop the fleet and delete its executors"
+        if stands_by(fleet.view.profiles):
+            what = "stop this standby driver, and leave the executors to the other one"
+        text = f"{what}? y, or any other key to go on"
     elif view.typing:
         text = f"/{view.filter}_   Enter keeps this filter, Esc clears it"
     else:

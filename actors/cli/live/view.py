@@ -32,6 +32,7 @@ HELP: Final = (
     "/      show only executors with these words in any column; Enter keeps the filter, Esc clears it",
     "↑ ↓    scroll, also j k, PgUp PgDn, Home End",
     "q      stop the fleet and delete its executors; Ctrl-C does so without asking",
+    "       a standby driver stops alone: the executors are another driver's, and stay",
     "Ctrl-Z suspend; `fg` continues",
 )
 

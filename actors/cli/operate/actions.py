@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 import urllib3
 
 from actors.cli.main_loop import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK
+from actors.cli.operate import as_json
 from actors.cli.operate.cluster import interruptible
 from actors.cli.operate.target import show
 from actors.cli.streams import say
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-__all__ = ["Endpoint", "act", "is_readable_on_the_way"]
+__all__ = ["Endpoint", "act", "ask_driver", "is_readable_on_the_way"]
 
 _LIMIT: Final = 15.0
 """Seconds for one answer: the page itself waits some seconds for the Backend."""
@@ -52,10 +53,25 @@ class Endpoint:
     token_file: Path
 
 
-def act(endpoint: Endpoint, app_id: str, action: str, body: Mapping[str, Any], done: str) -> int:
+def ask_driver(url: str, app_id: str) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """Return what the driver's page says of this fleet: `/api/v1/status` and `/api/v1/executors`.
+
+    Raises:
+        Refused: it is another fleet's page, or refuses.
+        SettingsError: the URL is wrong.
+        Unavailable: nobody answers.
+    """
+    url = _checked_url(url)
+    with urllib3.PoolManager(retries=urllib3.Retry(total=False), timeout=_LIMIT) as pool:
+        status = _in_time(url, partial(_ask, pool, "GET", f"{url}/api/v1/status"))
+        _check_fleet(status, app_id, url)
+        return status, _in_time(url, partial(_ask, pool, "GET", f"{url}/api/v1/executors"))
+
+
+def act(endpoint: Endpoint, app_id: str, action: str, body: Mapping[str, Any], done: str | None) -> int:
     """Have the driver of this fleet do it; return the exit code, 1 if the driver does not know one of the executors.
 
-    `done` says what it did, with `{ids}` for the executors it is about.
+    `done` says what it did, with `{ids}` for the executors it is about; None: say it as JSON.
 
     Raises:
         SettingsError: the URL or the token's file is wrong.
@@ -74,7 +90,10 @@ def act(endpoint: Endpoint, app_id: str, action: str, body: Mapping[str, Any], d
         except KeyboardInterrupt:
             return EXIT_INTERRUPTED
     ids = [each for each in answer if isinstance(each, int)] if isinstance(answer, list) else []
-    show([one_line(done.replace("{ids}", _listed(ids)), LONGEST_LINE)])
+    if done is None:
+        show([as_json.as_text({"version": as_json.VERSION, "ids": ids})])
+    else:
+        show([one_line(done.replace("{ids}", _listed(ids)), LONGEST_LINE)])
     if others := [each for each in body.get("ids", ()) if each not in ids]:
         say(one_line(f"executors that are unknown, or have ended: {_listed(others)}", LONGEST_LINE))
         return EXIT_FAILED

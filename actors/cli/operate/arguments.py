@@ -11,6 +11,7 @@ import typer
 from actors.kube.names import label_value_problem
 from actors.pods.pod import DEFAULT_PROFILE
 from actors.settings.durations import format_duration, parse_duration, parse_grace
+from actors.settings.loading import ENDPOINT, TOKEN_FILE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -151,6 +152,12 @@ def status(  # noqa: PLR0917 - as above
     kube_context: Context = None,
     namespace: Namespace = None,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Look again every 2 s, until Ctrl-C.")] = False,
+    endpoint: Annotated[
+        str | None,
+        typer.Option(
+            envvar=ENDPOINT, metavar="URL", help="The driver's page: it also says what is on hold and what retires."
+        ),
+    ] = None,
     output: Output = "table",
     verbose: Verbose = False,
 ) -> int:
@@ -158,7 +165,7 @@ def status(  # noqa: PLR0917 - as above
     from actors.cli.operate.look import show_status  # noqa: PLC0415 - as above
 
     target = _target(kubeconfig, kube_context, namespace, verbose=verbose)
-    return show_status(target, app_id, _format(output), watch=watch)
+    return show_status(target, app_id, _format(output), watch=watch, endpoint=endpoint)
 
 
 def describe(  # noqa: PLR0917 - as above
@@ -238,10 +245,17 @@ def cleanup(  # noqa: PLR0917 - as above
 
 Url: TypeAlias = Annotated[
     str,
-    typer.Option("--endpoint", metavar="URL", help="The driver's page: http://127.0.0.1:8080.", show_default=False),
+    typer.Option(
+        "--endpoint",
+        envvar=ENDPOINT,
+        metavar="URL",
+        help="The driver's page: http://127.0.0.1:8080.",
+        show_default=False,
+    ),
 ]
 TokenFile: TypeAlias = Annotated[
-    Path, typer.Option("--token-file", metavar="FILE", help="The token of its page.", show_default=False)
+    Path,
+    typer.Option("--token-file", envvar=TOKEN_FILE, metavar="FILE", help="The token of its page.", show_default=False),
 ]
 Deadline: TypeAlias = Annotated[
     timedelta | None,
@@ -271,11 +285,14 @@ def _targets(arguments: list[str]) -> dict[str, int]:
     return targets
 
 
-def _act(endpoint: str, token_file: Path, app_id: str, action: str, done: str, **body: Any) -> int:
+def _act(  # noqa: PLR0917 - what each action has, then its body
+    endpoint: str, token_file: Path, output: str, app_id: str, action: str, done: str, **body: Any
+) -> int:
     from actors.cli.operate.actions import Endpoint, act  # noqa: PLC0415 - see the module's docstring
 
     given = {key: _plain(value) for key, value in body.items() if value is not None}
-    return act(Endpoint(endpoint, token_file), app_id, action, given, done)
+    is_json = _format(output, wide=False) == "json"
+    return act(Endpoint(endpoint, token_file), app_id, action, given, None if is_json else done)
 
 
 def _plain(value: Any) -> Any:
@@ -294,12 +311,13 @@ def scale(  # noqa: PLR0917 - as above
         str, typer.Option(metavar="newest|oldest|idle", help="Which running executors end first.")
     ] = "newest",
     grace: Grace = None,
+    output: JsonOutput = "table",
 ) -> int:
     """Set the target of a fleet's profiles, and end what is in excess."""
     wanted = _targets(targets)
     shown = ", ".join(f"{profile} {target}" for profile, target in wanted.items())
     done = f"targets: {shown}; running executors that end: {{ids}}"
-    return _act(endpoint, token_file, app_id, "scale", done, targets=wanted, victims=victims, grace=grace)
+    return _act(endpoint, token_file, output, app_id, "scale", done, targets=wanted, victims=victims, grace=grace)
 
 
 def retire(  # noqa: PLR0917 - as above
@@ -309,10 +327,13 @@ def retire(  # noqa: PLR0917 - as above
     token_file: TokenFile,
     deadline: Deadline = None,
     adjust_target: AdjustTarget = False,
+    output: JsonOutput = "table",
 ) -> int:
     """Let executors finish, replace them, and end them at the deadline."""
     done = "executors that retire: {ids}"
-    return _act(endpoint, token_file, app_id, "retire", done, ids=ids, deadline=deadline, adjust_target=adjust_target)
+    return _act(
+        endpoint, token_file, output, app_id, "retire", done, ids=ids, deadline=deadline, adjust_target=adjust_target
+    )
 
 
 def kill(  # noqa: PLR0917 - as above
@@ -322,20 +343,25 @@ def kill(  # noqa: PLR0917 - as above
     token_file: TokenFile,
     grace: Grace = None,
     adjust_target: AdjustTarget = False,
+    output: JsonOutput = "table",
 ) -> int:
     """End executors, and replace them."""
     done = "executors that end: {ids}"
-    return _act(endpoint, token_file, app_id, "kill", done, ids=ids, grace=grace, adjust_target=adjust_target)
+    return _act(endpoint, token_file, output, app_id, "kill", done, ids=ids, grace=grace, adjust_target=adjust_target)
 
 
-def hold(app_id: App, endpoint: Url, token_file: TokenFile, deadline: Deadline = None) -> int:
+def hold(
+    app_id: App, endpoint: Url, token_file: TokenFile, deadline: Deadline = None, output: JsonOutput = "table"
+) -> int:
     """Retire all executors and create none, until `resume`."""
-    return _act(endpoint, token_file, app_id, "hold", "on hold; executors that retire: {ids}", deadline=deadline)
+    return _act(
+        endpoint, token_file, output, app_id, "hold", "on hold; executors that retire: {ids}", deadline=deadline
+    )
 
 
-def resume(app_id: App, endpoint: Url, token_file: TokenFile) -> int:
+def resume(app_id: App, endpoint: Url, token_file: TokenFile, output: JsonOutput = "table") -> int:
     """Create executors again, up to the targets."""
-    return _act(endpoint, token_file, app_id, "resume", "resumed")
+    return _act(endpoint, token_file, output, app_id, "resume", "resumed")
 
 
 def register(app: typer.Typer) -> None:

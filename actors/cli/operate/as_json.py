@@ -56,6 +56,7 @@ def status(observed: ObservedFleet) -> dict[str, Any]:
         "version": VERSION,
         "time": _seconds(observed.at),
         **fleet(observed),
+        "on_hold": observed.on_hold,
         "executors": [row for each, row in rows if each.alive],
         "ended": [row for each, row in rows if not each.alive],
     }
@@ -72,8 +73,8 @@ def executor(observed: ObservedExecutor) -> dict[str, Any]:
         "requested_at": _seconds(observed.created_at),
         "running_at": _seconds(observed.running_at),
         "ended_at": _seconds(observed.ended_at),
-        "registered": None,
-        "retiring": None,
+        "registered": observed.registered,
+        "retiring": observed.retiring,
         "pod": pod.name,
         "node": pod.node,
         "ip": pod.ip,

@@ -9,8 +9,9 @@ from actors.cli.operate import as_json
 from actors.cli.operate.tables import events_table, list_table, status_lines
 from actors.cli.operate.target import run, show, warn
 from actors.cli.streams import say
+from actors.errors import ApiError, Refused
 from actors.inspection.events import about, prefix_of
-from actors.inspection.fleets import FleetState, owners_of
+from actors.inspection.fleets import FleetState, owners_of, with_answer
 from actors.lease.record import lease_name
 from actors.text import one_line
 
@@ -54,8 +55,8 @@ def _advise(fleets: Iterable[ObservedFleet], *, namespaces: bool) -> None:
             say(one_line(f"{fleet.app_id} is orphaned, {fleet.driver.why}: `{command}` deletes it"))
 
 
-def show_status(target: Target, app_id: str, output: Format, *, watch: bool) -> int:
-    """Show one fleet and its executors, once or until Ctrl-C."""
+def show_status(target: Target, app_id: str, output: Format, *, watch: bool, endpoint: str | None) -> int:
+    """Show one fleet and its executors, once or until Ctrl-C; with what its driver's page at `endpoint` says."""
 
     def work(cluster: Cluster) -> int:
         if watch:
@@ -64,11 +65,24 @@ def show_status(target: Target, app_id: str, output: Format, *, watch: bool) -> 
             watch_fleet(cluster, app_id, wide=output == "wide", json=output == "json")
         fleet, warnings = cluster.reader().one(app_id)
         warn(warnings)
+        if endpoint is not None:
+            fleet = _asked(fleet, endpoint)
         is_json = output == "json"
         show([as_json.as_text(as_json.status(fleet))] if is_json else status_lines(fleet, wide=output == "wide"))
         return EXIT_OK
 
     return run(target, work)
+
+
+def _asked(fleet: ObservedFleet, endpoint: str) -> ObservedFleet:
+    """Return a fleet with what its driver says, if it says anything: without a driver the cluster is all there is."""
+    from actors.cli.operate.actions import ask_driver  # noqa: PLC0415 - few ask a driver
+
+    try:
+        return with_answer(fleet, *ask_driver(endpoint, fleet.app_id))
+    except (ApiError, Refused) as error:
+        warn([f"what is on hold and what retires is unknown: {error}"])
+        return fleet
 
 
 def show_events(target: Target, app_id: str, output: Format) -> int:

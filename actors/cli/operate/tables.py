@@ -85,6 +85,8 @@ def _numbers(counts: Counts) -> tuple[str, ...]:
 def status_lines(fleet: ObservedFleet, *, wide: bool, room: int | None = None) -> Iterator[str]:
     """Yield what is known of one fleet. With `room`, at most so many executors, those that do not run first."""
     yield one_line(f"Fleet {fleet.app_id} in namespace {fleet.namespace}: {fleet.state}, {fleet.driver.why}")
+    if fleet.on_hold:
+        yield "on hold: its executors retire, and none is created until `resume`"
     if fleet.unreadable:
         yield f"{fleet.unreadable} pods cannot be read and are left out"
     yield ""
@@ -116,7 +118,7 @@ def _executor_row(executor: ObservedExecutor, now: datetime, *, wide: bool) -> t
     return (
         UNKNOWN if executor.id is None else str(executor.id),
         executor.profile,
-        executor.state,
+        f"{executor.state}, retiring" if executor.retiring else executor.state,
         ago(executor.since, now),
         pod.name,
         str(executor.restarts),

@@ -356,6 +356,12 @@ def test_a_large_fleet_is_scrolled_and_its_end_is_reached() -> None:
     assert ids(picture(fleet, view=view)) == first
 
 
+def test_q_of_a_standby_driver_says_that_the_executors_stay() -> None:
+    standby = ProfileStatus(target=2, blocked="the lease is held by 'a'", blocked_by="lease")
+    fleet = a_fleet(STARTED, profiles={"default": standby})
+    assert picture(fleet, view=pressed("q"), keys=True)[-1].startswith("stop this standby driver, and leave the exec")
+
+
 def test_q_asks_first() -> None:
     view = pressed("q")
     assert picture(in_trouble(), view=view, keys=True)[-1].startswith("stop the fleet and delete its executors? y")

@@ -14,14 +14,14 @@ import pytest
 
 from actors.cli.arguments import execute
 from actors.cli.operate import actions, as_json
-from actors.cli.operate.actions import is_readable_on_the_way
+from actors.cli.operate.actions import ask_driver, is_readable_on_the_way
 from actors.cli.operate.cleanup import Hold, delete, deletions, strangers
 from actors.cli.operate.describe import _as_bytes, _as_lines
 from actors.cli.operate.tables import columns, events_table, executors_table, list_table, status_lines
 from actors.cli.operate.watching import Changes
 from actors.errors import ApiError, Conflict, Refused, TooManyRequests, Unavailable
 from actors.inspection.events import observe_event
-from actors.inspection.fleets import ObservedFleet, judge
+from actors.inspection.fleets import ObservedFleet, judge, with_answer
 from actors.inspection.leases import observe_lease
 from actors.inspection.reading import FleetReader
 from actors.kube import GetObject
@@ -66,8 +66,8 @@ WRONG = {
     "describe etl 0": "Invalid value for 'ID'",
     "logs etl 1 --tail -1": "Invalid value for '--tail'",
     "scale etl": "Missing argument 'TARGET",
-    "scale etl 3": "Missing option '--endpoint'.",
-    "scale etl 3 --endpoint http://x": "Missing option '--token-file'.",
+    "scale etl 3": "Missing option '--endpoint'",
+    "scale etl 3 --endpoint http://x": "Missing option '--token-file'",
     "scale etl x --endpoint http://x --token-file /x": "'x' is no target: write a number, or PROFILE=NUMBER",
     "scale etl =3 --endpoint http://x --token-file /x": "'=3' is no target",
     "scale etl 3 default=4 --endpoint http://x --token-file /x": "profile 'default' has two targets",
@@ -124,6 +124,24 @@ def test_list_has_a_line_for_each_profile() -> None:
     assert next(iter(list_table([example()], namespaces=True))).startswith("NAMESPACE   APP-ID ")
     unread = ObservedFleet("etl", "default", (), None, judge(None, {}, NOW, "no"), NOW)
     assert list(list_table([unread], namespaces=False))[1].split()[3:5] == ["?", "?"]
+
+
+def test_status_has_what_the_driver_says_of_a_hold_and_of_who_retires() -> None:
+    rows = [{"pod": "etl-exec-1", "retiring": True, "registered": True}, {"pod": "a stranger's"}, "no row"]
+    asked = with_answer(example(), {"on_hold": True}, {"executors": rows})
+    lines = list(status_lines(asked, wide=False))
+    assert lines[1] == "on hold: its executors retire, and none is created until `resume`"
+    assert [line.split()[0] for line in lines if "running, retiring" in line] == ["1"]
+    document = as_json.status(asked)
+    assert document["on_hold"] is True
+    assert [row["retiring"] for row in document["executors"]][:2] == [True, None]
+    assert as_json.status(example())["on_hold"] is None
+
+
+@pytest.mark.parametrize("command", [[], ["run"], ["status"], ["scale"], ["config"], ["local"]])
+def test_each_command_explains_itself_at_h(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert execute(SimpleQueue(), [*command, "-h"]) == 0
+    assert capsys.readouterr().out.strip().startswith("Usage: executor-pods")
 
 
 def test_status_shows_the_driver_the_profiles_and_each_executor() -> None:
@@ -408,7 +426,7 @@ def driver() -> Iterator[Fleet]:
 
 
 def test_an_operator_acts_through_the_drivers_page(
-    driver: Fleet, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    driver: Fleet, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     token, wrong = tmp_path / "token", tmp_path / "wrong"
     token.write_text(f"{TOKEN}\n")
@@ -434,6 +452,12 @@ def test_an_operator_acts_through_the_drivers_page(
     assert act("retire 99") == (1, f"executors that retire: none\n{unknown}: 99")
     assert act("hold --deadline 1s")[0] == 0
     assert driver.status().on_hold
+    monkeypatch.setenv("EXECUTOR_PODS_ENDPOINT", str(driver.page_url))
+    monkeypatch.setenv("EXECUTOR_PODS_TOKEN_FILE", str(token))
+    status, _ = ask_driver(str(driver.page_url), driver.app_id)
+    assert status["on_hold"]
+    assert execute(SimpleQueue(), ["hold", driver.app_id, "-o", "json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"version": 1, "ids": []}
     assert act("resume") == (0, "resumed")
     assert not driver.status().on_hold
     assert act("scale x=3") == (

@@ -324,6 +324,12 @@ def test_variables_of_a_kubernetes_service_of_our_name_are_not_settings(monkeypa
     assert Settings().executor.instances == 2
 
 
+def test_variables_of_the_commands_for_operators_are_not_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EXECUTOR_PODS_ENDPOINT", "http://127.0.0.1:8080")
+    monkeypatch.setenv("EXECUTOR_PODS_TOKEN_FILE", "token")
+    assert Settings().executor.instances == 2
+
+
 def test_a_group_as_broken_json_in_the_environment_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EXECUTOR_PODS_EXECUTOR", "{instances")
     (line,) = refused()
