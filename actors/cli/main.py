@@ -13,6 +13,7 @@ import signal
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
+import actors
 from actors.cli.streams import prepare, say
 from actors.errors import MissingExtra, needs_extra
 
@@ -21,12 +22,15 @@ if TYPE_CHECKING:
 
     from actors.cli.main_loop import Inbox
 
-__all__ = ["main"]
+__all__ = ["main", "stranger"]
 
 
 def main() -> int:
     """Run the command with the process's arguments; return the exit code."""
     prepare()
+    if (problem := stranger()) is not None:
+        say(problem)
+        return 2
     inbox: Inbox = SimpleQueue()
     _take_signals(inbox)
     try:
@@ -39,6 +43,14 @@ def main() -> int:
         return execute(inbox)
     finally:
         gc.freeze()  # else the interpreter visits every object when it exits, which takes as long as some imports
+
+
+def stranger() -> str | None:
+    """Return what is wrong if the package `actors` is not ours: another one hides it, or was installed over it."""
+    if "Fleet" in getattr(actors, "__all__", ()):
+        return None
+    path = getattr(actors, "__file__", None) or "the package `actors`, which has lost its `__init__.py`,"
+    return f"{path} is not of executor-pods: see `Another package named actors` in docs/reference/install.md"
 
 
 def _take_signals(inbox: Inbox) -> None:

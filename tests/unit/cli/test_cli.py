@@ -23,6 +23,7 @@ from actors.cli.arguments import execute, overrides
 from actors.cli.driver import Plan
 from actors.cli.events import Event, describe, stopping, to_json, to_line
 from actors.cli.logs import TOLD
+from actors.cli.main import stranger
 from actors.cli.main_loop import Key
 from actors.cli.output import Lines
 from actors.cli.tally import Tally
@@ -536,3 +537,12 @@ def test_a_stdout_that_cannot_be_written_ends_the_fleet(
         assert run.exit_code == exit_code
         print("nobody reads it", flush=True)
     assert (tmp_path / "out").read_text() == ""
+
+
+def test_a_package_of_the_same_name_that_was_installed_over_ours_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert stranger() is None
+    monkeypatch.setattr(actors, "__all__", ["Actor"])
+    monkeypatch.setattr(actors, "__file__", "/site-packages/actors/__init__.py")
+    assert str(stranger()).startswith("/site-packages/actors/__init__.py is not of executor-pods: ")
+    monkeypatch.setattr(actors, "__file__", None)
+    assert "has lost its `__init__.py`" in str(stranger())
