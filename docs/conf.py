@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from importlib.metadata import version as installed
-from pathlib import Path
-
-sys.path[:0] = [str(Path(__file__).parent / "_ext"), str(Path(__file__).parents[1])]
 
 project = "executor-pods"
 author = "The executor-pods authors"
 project_copyright = "The executor-pods authors"
 version = release = installed("executor-pods")
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinxcontrib.mermaid", "generated"]
+extensions = ["myst_parser", "sphinxcontrib.mermaid"]
 exclude_patterns = ["_ext", "images/*.py"]
 html_theme = "furo"
 html_title = f"executor-pods {release}"
@@ -26,10 +22,4 @@ html_theme_options = {
 }
 
 myst_fence_as_directive = ["mermaid"]  # so that GitHub draws them too
-myst_heading_anchors = 3
-
-default_role = "code"  # docstrings put code into single backticks
-autodoc_typehints_format = "short"
-autodoc_member_order = "bysource"
-python_use_unqualified_type_names = True
-toc_object_entries = False
+myst_heading_anchors = 4

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import importlib
 import json
 import re
@@ -109,6 +110,8 @@ def test_the_settings_that_a_page_names_exist(page: str) -> None:
 def test_the_messages_that_a_page_names_are_public(page: str) -> None:
     named = set(re.findall(r"`([A-Z][a-z]+[A-Z][A-Za-z]+)\b", FENCE.sub("", read(page))))
     of_others = {
+        *dir(builtins),
+        "ActorDeadError",
         "BackendDoor",
         "ContainerStatusUnknown",
         "DaskTaskRunner",
@@ -117,6 +120,7 @@ def test_the_messages_that_a_page_names_are_public(page: str) -> None:
         "FailedPreStopHook",
         "ImagePullBackOff",
         "KubernetesExecutorBackend",
+        "ListenerThread",
         "LocalCluster",
         "NotSupported",
         "PersistentVolumeClaim",
@@ -124,7 +128,6 @@ def test_the_messages_that_a_page_names_are_public(page: str) -> None:
         "BatchSpanProcessor",
         "SharedInformer",
         "StartError",
-        "TimeoutError",
     }
     of_events = set(get_args(Reason))
     assert named - set(actors.__all__) - set(errors.__all__) - set(testing.__all__) - of_events - of_others == set()
