@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from importlib.metadata import version as installed
+from pathlib import Path
 
 project = "executor-pods"
 author = "The executor-pods authors"
 project_copyright = "The executor-pods authors"
 version = release = installed("executor-pods")
 
-extensions = ["myst_parser", "sphinxcontrib.mermaid"]
+sys.path.insert(0, str(Path(__file__).parent / "_ext"))
+
+extensions = ["myst_parser", "diagrams"]
 exclude_patterns = ["_ext", "images/*.py"]
 html_theme = "furo"
 html_title = f"executor-pods {release}"
