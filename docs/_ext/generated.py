@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 DOCS = Path(__file__).parents[1]
 MARKED = re.compile(r"^<!-- generated: ([^\n]+) -->\n.*?^<!-- end -->$", re.DOTALL | re.MULTILINE)
-SECTION = re.compile(r"^(Args|Returns|Raises|Yields):\n", re.MULTILINE)
+SECTION = re.compile(r"^(Args|Attributes|Returns|Raises|Yields):\n", re.MULTILINE)
 ENTRY = re.compile(r"^([\w*, ]+): ", re.MULTILINE)
 
 
@@ -202,7 +202,7 @@ def markdown(docstring: str) -> str:
     parts = [_prose(text)]
     for title, body in zip(sections[::2], sections[1::2], strict=True):
         entries, after = _indented(body)
-        parts += [f"**{title}**", _entries(entries, named=title in {"Args", "Raises"})]
+        parts += [f"**{title}**", _entries(entries, named=title in {"Args", "Attributes", "Raises"})]
         parts += [_prose(after)] if after.strip() else []
     return "\n\n".join(part for part in parts if part.strip())
 
