@@ -6,7 +6,7 @@ from collections import Counter, deque
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from actors.cli.events import Event, to_line
-from actors.cli.tally import Tally, gist
+from actors.cli.tally import Tally, gist, stands_by
 from actors.messages import ExecutorState
 from actors.text import age
 
@@ -201,6 +201,11 @@ class LiveFleet:
             yield Alarm(text, ADVICE.get(kind, ""))
         if self.status is not None and self.tally.stopping is None:
             yield from self._others(self.status, now)
+
+    @property
+    def stands_by(self) -> bool:
+        """Whether another driver may hold the lease: the executors may be its own."""
+        return stands_by(self._profiles())
 
     def _profiles(self) -> Mapping[str, ProfileStatus]:
         return {} if self.status is None else self.status.profiles

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from actors.cli.live.view import HELP
-from actors.cli.tally import counted, stands_by
+from actors.cli.tally import counted
 from actors.errors import needs_extra
 
 with needs_extra("cli", "the command"):
@@ -315,7 +315,7 @@ def _footer(fleet: LiveFleet, view: View, width: int) -> Text:
     order = f"{view.order}{' reversed' if view.reverse else ''}"
     if view.asking:
         what = "stop the fleet and delete its executors"
-        if stands_by(fleet.view.profiles):
+        if fleet.stands_by:
             what = "stop this standby driver, and leave the executors to the other one"
         text = f"{what}? y, or any other key to go on"
     elif view.typing:
