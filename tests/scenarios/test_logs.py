@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from actors.local.faults.kinds import DelayAnswer, Stall
-from actors.messages import RegisterExecutor
+from actors.messages import RegisterExecutor, StopBackend
 from actors.text import fields_of, get_logger, rfc3339
 from tests.scenarios.fleets import fleet, name, names
 from tests.scenarios.world import World
@@ -182,6 +182,15 @@ def test_an_executor_of_an_earlier_life_that_reconnects_every_second_is_one_warn
         assert said("unknown or ended executor", "WARNING") == [
             f"unknown or ended executor registered: executor={executor_id}" for executor_id in (77, 78)
         ]
+
+
+def test_an_executor_that_registers_while_the_fleet_stops_is_refused_without_a_warning(
+    said: Callable[..., list[str]],
+) -> None:
+    with fleet(1) as world:
+        world.backend.tell(StopBackend())
+        assert world.ask(RegisterExecutor(1)) is False
+        assert said("unknown or ended executor", "WARNING") == []
 
 
 def test_without_debug_nothing_is_logged_for_each_event(caplog: pytest.LogCaptureFixture) -> None:
