@@ -7,16 +7,31 @@ functions.
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, Any
+import logging
+import os
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 
 import yaml
 
+from actors.errors import SettingsError
 from actors.kube import files
+from actors.kube.auth.proxies import environment_proxy
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 __all__ = ["ProviderFailed", "authorization"]
+
+
+_LOG_OF_SECRETS: Final = "requests_oauthlib.oauth2_session"
+"""The package's package logs the client's secret and the tokens at DEBUG."""
+
+_surroundings = threading.Lock()
+"""Held while the environment is another one."""
 
 
 class ProviderFailed(Exception):  # noqa: N818 - private to this package, says what happened
@@ -37,7 +52,8 @@ def authorization(provider: dict[str, Any], file: Path, user: str) -> str:
     renewed = copy.deepcopy(provider)  # the package writes the new tokens into it
     configuration = Configuration()
     try:
-        load_kube_config_from_dict(_config(renewed), context="one", client_configuration=configuration)
+        with _no_secrets_logged(), _reached_as_others(provider):
+            load_kube_config_from_dict(_config(renewed), context="one", client_configuration=configuration)
         found = configuration.auth_settings().get("BearerToken", {}).get("value")
     except Exception as error:  # noqa: BLE001 - the package raises anything for an invalid entry, and may quote it
         raise ProviderFailed(type(error).__name__) from None
@@ -46,6 +62,52 @@ def authorization(provider: dict[str, Any], file: Path, user: str) -> str:
     if renewed != provider:
         _save(renewed, file, user)
     return str(found)
+
+
+@contextmanager
+def _no_secrets_logged() -> Iterator[None]:
+    """Drop what this thread logs about its requests for a token."""
+    thread, log = threading.get_ident(), logging.getLogger(_LOG_OF_SECRETS)  # noqa: TID251 - a filter, we log nothing there
+
+    def is_harmless(_: logging.LogRecord) -> bool:
+        return threading.get_ident() != thread
+
+    log.addFilter(is_harmless)
+    try:
+        yield
+    finally:
+        log.removeFilter(is_harmless)
+
+
+@contextmanager
+def _reached_as_others(provider: dict[str, Any]) -> Iterator[None]:
+    """Let the package reach the issuer as we reach a server: this machine, for example, through no proxy.
+
+    It reads the environment alone, and in a way of its own, and takes `localhost` for the server that it asks.
+    """
+    config = provider.get("config")
+    issuer = str(config.get("idp-issuer-url", "")) if isinstance(config, dict) else ""
+    if not issuer or _proxy_of(issuer) is not None:
+        yield
+        return
+    with _surroundings:
+        before = os.environ.get("no_proxy")
+        known = before or os.environ.get("NO_PROXY", "")
+        os.environ["no_proxy"] = ",".join(filter(None, (known, "localhost", urlsplit(issuer).hostname)))
+        try:
+            yield
+        finally:
+            if before is None:
+                del os.environ["no_proxy"]
+            else:
+                os.environ["no_proxy"] = before
+
+
+def _proxy_of(issuer: str) -> str | None:
+    try:
+        return environment_proxy(issuer)
+    except (SettingsError, ValueError):  # no proxy, or no URL: the package says so, too
+        return None
 
 
 def _config(provider: dict[str, Any]) -> dict[str, Any]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
+import logging
+import os
 import stat
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
@@ -55,9 +57,13 @@ def test_a_token_that_is_valid_is_used_as_it_is(tmp_path: Path) -> None:
 
 
 def test_an_expired_token_is_renewed_and_saved_in_its_file(
-    tmp_path: Path, server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, server: ScriptedServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")  # `requests`, by which kubernetes asks the issuer, proxies loopback too
+    """The issuer is on this machine, so no proxy leads there. No log has a secret or a token."""
+    caplog.set_level(logging.DEBUG)
+    for name in ("HTTP_PROXY", "HTTPS_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    monkeypatch.setenv("NO_PROXY", "example.com")
     authority, issuer = Authority("idp"), f"https://{server.name}"
     server.tls = authority.server(tmp_path)
     new = {"id_token": jwt(NEXT_CENTURY), "refresh_token": "second", "access_token": "any", "token_type": "bearer"}
@@ -82,6 +88,9 @@ def test_an_expired_token_is_renewed_and_saved_in_its_file(
     assert saved["client-id"] == "me"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert authorization(load(path)) == f"Bearer {new['id_token']}", "without asking again"
+    assert "Starting new HTTPS connection" in caplog.text, "the package's requests are logged"
+    assert not [secret for secret in (SECRET, "first", "second", new["id_token"]) if secret in caplog.text]
+    assert (os.environ["NO_PROXY"], "no_proxy" in os.environ) == ("example.com", False)
 
 
 def test_one_that_gives_no_token_is_named(tmp_path: Path) -> None:
