@@ -38,7 +38,8 @@ def check_page(page: int | str, token: str | None) -> tuple[str, int]:
     Raises:
         SettingsError: it is none of these, or the token is too short.
     """
-    if token is not None and not (isinstance(token, str) and len(token) >= SHORTEST_TOKEN and token.isprintable()):
+    shown = token.strip() if isinstance(token, str) else ""
+    if token is not None and not (len(shown) >= SHORTEST_TOKEN and shown.isprintable()):
         raise SettingsError(f"the page's token must have at least {SHORTEST_TOKEN} printable characters")
     problem = f"page = {page!r}: must be a port, such as 8080, or an address and a port, such as '0.0.0.0:8080'"
     if isinstance(page, bool) or not isinstance(page, int | str):

@@ -139,7 +139,7 @@ class Site:
         clock: the time.
         hosts: the names under which it is reached.
         app_id: of the fleet.
-        token: whoever shows it may act; None: nobody.
+        token: whoever shows it may act; None: nobody. White space around it is dropped.
         render_metrics: returns the page of Prometheus; it may block. None: there is none.
         tick: see `TICK_SECONDS`.
     """
@@ -161,7 +161,7 @@ class Site:
         self._clock = clock
         self._hosts = hosts
         self._app_id = app_id
-        self._token = None if token is None else token.encode()
+        self._token = None if token is None else token.strip().encode()
         self._render_metrics = render_metrics
         self._tick = tick
         self._loop = asyncio.get_running_loop()

@@ -168,7 +168,7 @@ class Executor:
         self._hello = {
             "type": "hello",
             "executor_id": int(_value(env, "EXECUTOR_ID")),
-            "token": _value(env, "DRIVER_TOKEN"),
+            "token": _value(env, "DRIVER_TOKEN").strip(),  # a Secret made of a file ends with a newline
             "process": secrets.token_hex(16),  # a second process with this id is refused while this one is connected
         }
         self._stop = asyncio.Event()

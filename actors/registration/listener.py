@@ -259,16 +259,16 @@ class Listener:
     """The executors' connections, for the running loop. `ListenerThread` is for drivers without one.
 
     Args:
-        token: what executors find as `DRIVER_TOKEN`, such as `secrets.token_urlsafe()`.
+        token: what executors find as `DRIVER_TOKEN`, such as `secrets.token_urlsafe()`, without white space around it.
         tell: called in the loop with each `Connected`, `Answered` and `Disconnected`. It must not block.
     """
 
     def __init__(self, token: str, tell: Callable[[Event], object]) -> None:
-        if not token:
+        if not token.strip():
             raise ValueError("the token is empty: use secrets.token_urlsafe(), and give it to the executors")
         self._tell = tell
         self._server: asyncio.Server | None = None
-        self._token = token.encode()
+        self._token = token.strip().encode()
         self._open: dict[Connection, None] = {}
         """All that have not ended, in the order in which they came."""
         self._strangers: dict[Connection, None] = {}

@@ -174,9 +174,9 @@ def _provided(user: _User, entry: _Entry, name: str | None, chosen: Chosen) -> s
 
 def _authorization(user: _User, entry: _Entry) -> str | None:
     """Return the header for a user's token or password."""
-    token = user.token
+    token = (user.token or "").strip()
     if not token and user.token_file:
-        token = files.read(_path(entry, user.token_file)).decode("utf-8")
+        token = files.read(_path(entry, user.token_file)).decode("utf-8").strip()
     if token:
         return f"Bearer {token}"
     if user.username is not None and user.password is not None:

@@ -378,6 +378,14 @@ ACTS = [
 ]
 
 
+def test_white_space_around_the_token_does_not_matter() -> None:
+    async def program(rig: Rig) -> None:
+        rig.backend.answers[HoldFleet] = ()
+        assert (await rig.post("hold", {})).status == 200
+
+    in_loop(program, token=f"{TOKEN}\n")
+
+
 @pytest.mark.parametrize(("action", "body", "message"), ACTS)
 def test_whoever_shows_the_token_may_act(action: str, body: Any, message: Any) -> None:
     async def program(rig: Rig) -> None:

@@ -19,7 +19,7 @@ from actors.registration.executor import (
     Executor,
 )
 from actors.registration.listener import START_LIMIT
-from tests.unit.registration.virtual import Driver, run, settle
+from tests.unit.registration.virtual import TOKEN, Driver, run, settle
 
 
 async def square(work: Any) -> Any:
@@ -213,6 +213,17 @@ def test_cancelling_it_cancels_its_work() -> None:
         with pytest.raises(asyncio.CancelledError):
             await running
         assert asyncio.all_tasks() == {asyncio.current_task(), driver.listener._settling}
+
+    run(main())
+
+
+def test_white_space_around_the_token_does_not_matter() -> None:
+    async def main() -> None:
+        driver = Driver(f"{TOKEN}\n")
+        running = asyncio.ensure_future(driver.executor(square, token=f" {TOKEN}\r\n").run())
+        await settle()
+        assert driver.events == [("connected", 3)]
+        running.cancel()
 
     run(main())
 

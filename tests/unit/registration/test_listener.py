@@ -95,9 +95,10 @@ def test_a_wrong_token_is_refused_and_the_fleet_is_not_asked() -> None:
     run(main())
 
 
-def test_a_listener_needs_a_token() -> None:
+@pytest.mark.parametrize("token", ["", "\n"])
+def test_a_listener_needs_a_token(token: str) -> None:
     with pytest.raises(ValueError, match="the token is empty"):
-        Listener("", print)
+        Listener(token, print)
 
 
 HOSTILE: dict[str, bytes] = {

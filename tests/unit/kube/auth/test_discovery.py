@@ -98,7 +98,7 @@ def test_the_home_folders_kubeconfig_comes_next(tmp_path: Path) -> None:
 
 
 def test_relative_paths_start_at_the_kubeconfig(tmp_path: Path) -> None:
-    written(tmp_path / "token", f"{SECRET}\n")
+    written(tmp_path / "token", f" {SECRET}\n")
     users = [{"name": "me", "user": {"tokenFile": "token"}}]
     assert authorization(load(written(tmp_path / "k", config(users=users)))) == f"Bearer {SECRET}"
 
