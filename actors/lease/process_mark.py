@@ -29,6 +29,12 @@ _MARK: Final = re.compile(r"[0-9a-f]{32}")
 _LONGEST: Final = 200
 """Bytes of a mark's file."""
 
+_PREFIX: Final = "executor-pods-driver-"
+
+USEFUL_FOR: Final = 3600
+"""Seconds. An older mark of a process that was killed is removed: its Lease has expired by then, or the process had
+run for so long that its successor may wait for that."""
+
 
 def own_mark() -> str | None:
     """Return the mark of this process, which is there until the process ends; None if it cannot have one.
@@ -43,20 +49,34 @@ def has_ended(mark: str) -> bool:
     if _MARK.fullmatch(mark) is None:
         return False
     try:
-        path = _path(mark)
-        file = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError:
+        return _is_removed(_path(mark), original=True)
+    except OSError:  # its process lives, or there is no such file
         return False
+
+
+def _is_removed(path: Path, *, original: bool) -> bool:
+    """Remove a mark's file, but for `original` none that was copied. Return whether that was done.
+
+    Raises:
+        OSError: its process lives, or it cannot be removed.
+    """
+    file = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
-        if os.fstat(file).st_uid != os.geteuid() or os.read(file, _LONGEST) != _content(file):
+        if os.fstat(file).st_uid != os.geteuid() or (original and os.read(file, _LONGEST) != _content(file)):
             return False
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         path.unlink()
-    except OSError:  # its process lives
-        return False
     finally:
         os.close(file)
     return True
+
+
+def _remove_old(folder: Path, now: float) -> None:
+    """Remove what drivers have left that were killed, also before this boot."""
+    for path in folder.glob(f"{_PREFIX}*"):
+        with suppress(OSError):
+            if now - path.lstat().st_mtime >= USEFUL_FOR:
+                _is_removed(path, original=False)
 
 
 @cache
@@ -72,6 +92,7 @@ def _mark_of(_process: int) -> str | None:
         atexit.register(_remove, path, os.getpid())
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         os.write(file, _content(file))
+        _remove_old(path.parent, os.fstat(file).st_mtime)
     except OSError:
         return None
     return mark
@@ -89,7 +110,7 @@ def _path(mark: str) -> Path:
     Raises:
         OSError: there is no folder for temporary files, or none that may be written.
     """
-    return Path(tempfile.gettempdir()) / f"executor-pods-driver-{mark}"
+    return Path(tempfile.gettempdir()) / f"{_PREFIX}{mark}"
 
 
 def _content(file: int) -> bytes:

@@ -123,3 +123,25 @@ def test_without_a_folder_for_temporary_files_there_is_no_mark_and_no_proof(monk
     assert own_mark() is None
     assert not has_ended("0" * 32)
     _mark_of.cache_clear()
+
+
+def test_a_new_driver_removes_old_marks_of_killed_ones_and_no_other(folder: Path) -> None:
+    """By age, because the next driver of a killed one's fleet takes over by its mark."""
+    lives, its_mark = start()
+    killed = [start() for _ in range(3)]
+    for process, _ in killed:
+        with process:
+            process.kill()
+    with lives:
+        marks = [folder / f"executor-pods-driver-{mark}" for mark in (its_mark, *(mark for _, mark in killed))]
+        marks[2].write_text("another boot 1 2\n")
+        stranger = folder / "executor-pods-driver-link"
+        stranger.symlink_to(folder)
+        for path in marks[:3]:
+            os.utime(path, (0, 0))
+        _mark_of.cache_clear()
+        own = own_mark()
+        left = {path.name for path in folder.iterdir()}
+        assert left == {marks[0].name, marks[3].name, stranger.name, f"executor-pods-driver-{own}"}
+        _mark_of.cache_clear()
+        lives.kill()
