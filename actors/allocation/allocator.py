@@ -92,6 +92,7 @@ class Allocator(Actor):
             volumes=self._volumes,
             memory=self._memory,
             manifests=manifests,
+            store=store,
             pool=pool,
             backend=backend,
         )

@@ -43,6 +43,7 @@ class Creator:
     volumes: Volumes
     memory: MemorySteps
     manifests: ExecutorManifests
+    store: Address
     pool: Address
     backend: Address
     next_id: int = 1
@@ -124,7 +125,9 @@ class Creator:
         self.next_id += len(new)
         self.created += len(new)
         raised = self.memory.give(profile.name, new)
-        self.backend.tell(ExecutorsRequested(new, profile.name, raised))
+        requested = ExecutorsRequested(new, profile.name, raised)
+        self.backend.tell(requested)
+        self.store.tell(requested)
         now = self.clock.monotonic()
         for executor_id in new:
             self.tracker.request(executor_id, profile.name, now)

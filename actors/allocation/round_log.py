@@ -6,9 +6,9 @@ A round that has nothing new to say says nothing, so a wait is said once, with t
 from __future__ import annotations
 
 import logging
-from itertools import groupby
 from typing import TYPE_CHECKING
 
+from actors.pods.id_ranges import IdRanges
 from actors.runtime import elapsed
 from actors.text import get_logger, rfc3339
 
@@ -91,6 +91,5 @@ class RoundLog:
 
 def ranges(ids: Collection[int]) -> str:
     """Return ids as text: `1-3,7`. There may be hundreds."""
-    runs = groupby(enumerate(sorted(ids)), key=lambda item: item[1] - item[0])
-    ends = ((run[0][1], run[-1][1]) for run in (list(items) for _, items in runs))
-    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in ends)
+    spans = IdRanges.of(ids).spans
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in spans)

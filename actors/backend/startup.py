@@ -17,7 +17,7 @@ from actors.backend.rbac import LIST_PODS, Reviews, Right, lacking, needed
 from actors.errors import ApiError, BadRequest, Forbidden, NotFound, Unauthorized, Unavailable
 from actors.kube.retries import Patience, requested_wait, retry_delay
 from actors.messages import BackendStarted
-from actors.messages.internal import KeepLease, Relist, StartPolling, StartWatching, names
+from actors.messages.internal import KeepLease, LookAgain, Relist, StartPolling, StartWatching, names
 from actors.runtime import Backoff
 from actors.text import get_logger
 
@@ -142,12 +142,13 @@ class Startup:
 
         1. GET the driver's pod, if there is one. It will own the executors.
         2. Start the children, each with its first messages (`introduce`). The sources begin to list, and the lease
-           keeper begins to acquire the lease.
+           keeper begins to acquire the lease. Once it is ours, the fleet is listed again (`may_write`).
         3. Ask the server to review all our rights, and for our namespace: a LIST of one that does not exist is empty.
            Wait for its answers, and for a `Freshness` with a full sync.
         4. Send `BackendStarted` to the driver and `LedgerLoaded` to LifecycleManager.
         5. Wait until executors may be created: `LeaseHeld` was received, and the driver's pod is ready.
-        6. Send `TakeOver` to LifecycleManager. It requests the adoption of existing pods and answers `TakenOver`.
+        6. Send `TakeOver` to LifecycleManager. It requests the adoption of existing pods and answers `TakenOver`. After
+           the list that began when the lease was ours, it answers `AdoptionEnded`: what comes later is a stranger's.
         7. Send `LedgerLoaded` and `SetTotalExpectedExecutors` to the Allocator (`Executors.handlers`, `TakenOver`). The
            Allocator sends `BeginEpoch` to the RequestPool; after `EpochBegun` and a full sync it requests executors:
            `ExecutorsRequested` to the Backend, `CreatePod` to the RequestPool.
@@ -173,8 +174,14 @@ class Startup:
             self._begin_fleet()
         if self._is_takeover_due and self._permission.may_create:
             self._is_takeover_due = False
-            self._executors.introduce_allocator()
+            self._executors.introduce_allocator(self._permission.granted_at)
         self._permission.begin_to_notify()
+
+    def may_write(self) -> None:
+        """Nobody else writes any more: list what the last holder of the lease has left."""
+        if self._permission.granted_at is not None:
+            self._supervisor.address(names.POLL).tell(LookAgain(timedelta()))
+        self.advance()
 
     def introduce(self, name: str) -> None:
         """Send a child its first messages, at each of its starts."""
@@ -182,6 +189,8 @@ class Startup:
         match name:
             case names.POOL:
                 self._permission.introduce_pool()
+            case names.STORE:
+                self._executors.introduce_store()
             case names.LIFECYCLE if self.is_done:
                 self._executors.introduce_lifecycle_manager()
             case names.ALLOCATOR:

@@ -25,7 +25,9 @@ from actors.messages import (
     RequestTotalExecutors,
 )
 from actors.messages.internal import (
+    AdoptionEnded,
     AllocatorStatus,
+    CloseAdoption,
     ConnectionLost,
     EndedForgotten,
     ExecutorRegistered,
@@ -37,13 +39,15 @@ from actors.messages.internal import (
     ForgetEnded,
     IdsAllocated,
     LedgerLoaded,
+    OpenAdoption,
     RemoveExecutor,
     StartFailuresExceeded,
     StuckObserved,
     TakenOver,
     TakeOver,
 )
-from actors.messages.internal.names import ALLOCATOR, LEASE, LIFECYCLE
+from actors.messages.internal.names import ALLOCATOR, LEASE, LIFECYCLE, STORE
+from actors.pods.id_ranges import IdRanges
 from actors.text import get_logger
 
 if TYPE_CHECKING:
@@ -55,6 +59,7 @@ if TYPE_CHECKING:
     from actors.messages import ToDriver
     from actors.pods.loss import LossReason
     from actors.pods.pod import Pod
+    from actors.runtime import Moment
 
 __all__ = ["Executors"]
 
@@ -84,12 +89,13 @@ class Executors:
         self._replacement = replacement
         self._unknown: set[int] = set()
         """Ids of which a registration was refused with a warning."""
-        self._takeovers = 0
-        """The serial of the last `TakeOver`. Only its answer counts."""
+        self._take_over = TakeOver(0)
+        """The last one. Only its answer counts."""
 
     def handlers(self) -> dict[type, Callable[..., object]]:
         """Map each message to its handler."""
         return {
+            AdoptionEnded: self._adoption_ended,
             AllocatorStatus: self._counted,
             EndedForgotten: self._forgotten,
             ExecutorSeen: self._seen,
@@ -126,17 +132,28 @@ class Executors:
             LedgerLoaded(ledger.entries, ledger.next_id, ledger.created, observed=self._state.states)
         )
 
-    def introduce_allocator(self) -> None:
-        """Have existing pods adopted first; `TakenOver` then sends the Allocator the ledger and the target."""
-        self._takeovers += 1
-        self._children[LIFECYCLE].tell(TakeOver(self._takeovers))
+    def introduce_store(self) -> None:
+        """Tell the store which pods are executors, if not all are that look like it."""
+        if not self._state.adopts:
+            ledger = self._state.ledger
+            self._children[STORE].tell(CloseAdoption(ledger.requested_ids.union(IdRanges.of(ledger.entries))))
+
+    def introduce_allocator(self, lease_since: Moment | None) -> None:
+        """Have existing pods adopted first; `TakenOver` then sends the Allocator the ledger and the target.
+
+        `lease_since` is when the lease became ours; None without one, so that other drivers may write, too.
+        """
+        self._take_over = TakeOver(self._take_over.serial + 1, lease_since)
+        self._children[LIFECYCLE].tell(self._take_over)
 
     def hold_allocator(self) -> None:
-        """Ignore the answer to the last `TakeOver`."""
-        self._takeovers += 1
+        """Ignore the answer to the last `TakeOver`: the lease may be another driver's."""
+        self._take_over = TakeOver(self._take_over.serial + 1)
+        self._state.adopts = True
+        self._children[STORE].tell(OpenAdoption())
 
     def _taken_over(self, message: TakenOver) -> None:
-        if message.serial != self._takeovers:  # the Allocator was restarted since, or must wait
+        if message.serial != self._take_over.serial:  # the Allocator was restarted since, or must wait
             return
         ledger = self._state.ledger = self._state.ledger.begun()
         starts, steps = self._state.starts, self._state.memory_steps
@@ -145,6 +162,11 @@ class Executors:
             LedgerLoaded(ledger.entries, ledger.next_id, ledger.created, starts, steps, decides=decides)
         )
         self._children[ALLOCATOR].tell(self._state.target())
+
+    def _adoption_ended(self, message: AdoptionEnded) -> None:
+        if message.serial == self._take_over.serial:
+            self._state.adopts = False
+            self.introduce_store()
 
     def resume_ids(self, last_id: int) -> None:
         """Continue after the last id in the lease. Have a higher one, and the targets, recorded there."""

@@ -52,6 +52,9 @@ class FleetState:
     """The target of each profile."""
     pod_prefix: str
     ledger: Ledger = field(default_factory=Ledger)
+    adopts: bool = True
+    """Executors that this driver did not request may be other drivers'. False once the lease is ours and all were
+    listed: then their pods are a stranger's."""
     states: Mapping[int, PodState] = field(default_factory=dict)
     """The newest snapshot's states. The Backend keeps pods only here."""
     sources: dict[Source, Freshness] = field(default_factory=dict)
@@ -156,6 +159,10 @@ class FleetState:
     def is_ending(self, executor_id: int) -> bool:
         """Whether a stop ends the executor, or has ended it."""
         return self.ending is None or executor_id in self.ending
+
+    def is_ours(self, executor_id: int) -> bool:
+        """Whether the pod of such an id is taken for an executor."""
+        return self.adopts or executor_id in self.ledger.entries or self.ledger.allocated(executor_id)
 
     def to_delete(self) -> frozenset[int]:
         """Return the executors whose pods are to be deleted, also if the fleet is left: killed ones, and ended ones.

@@ -17,6 +17,7 @@ from msgspec import structs
 from actors.messages import ExecutorPending, ExecutorRemoved, ExecutorRunning, ExecutorTerminating
 from actors.messages.internal import LedgerEntries, LedgerEntry
 from actors.pods.id_map import IdMap
+from actors.pods.id_ranges import IdRanges
 from actors.pods.ids import believed
 from actors.pods.loss import LossKind, LossReason, never_started, scaled_down
 from actors.pods.pod import DEFAULT_PROFILE
@@ -47,10 +48,11 @@ class Ledger(msgspec.Struct, frozen=True):
     next_id: int = 1
     """Above every id that any driver of this `app_id` allocated, which the lease records. Without a lease, ids of
     previous drivers are known by their pods: one whose pod was gone before this driver began may be allocated again."""
-    first_id: int | None = None
-    """The first id that this driver could allocate. Lower ones are previous drivers', whose executors are adopted."""
-    last_id: int = 0
-    """The last id that this driver requested. Higher ones are another driver's, which held the lease in between."""
+    last_id: int | None = None
+    """The last id that this driver requested, or that was known when it began; None until then. Higher ones are another
+    driver's, which held the lease in between."""
+    requested_ids: IdRanges = IdRanges()
+    """All ids that this driver requested, however long ago."""
     created: int = 0
     """Pods that this driver requested, without those that the API refused to create."""
     registered_now: Mapping[str, int] = msgspec.field(default_factory=dict)
@@ -69,8 +71,8 @@ class Ledger(msgspec.Struct, frozen=True):
             self,
             entries=self.entries.with_changes(entries),
             next_id=max(self.next_id, max(ids) + 1),
-            first_id=min(ids) if self.first_id is None else self.first_id,
-            last_id=max(self.last_id, *ids),
+            last_id=max(self.last_id or 0, *ids),
+            requested_ids=self.requested_ids.union(IdRanges.of(ids)),
             created=self.created + len(new),
             counted=_more(self.counted, profile, len(new)),
         )
@@ -78,13 +80,11 @@ class Ledger(msgspec.Struct, frozen=True):
     @property
     def has_begun(self) -> bool:
         """Whether this driver writes, or has written: executors are its own."""
-        return self.first_id is not None
+        return self.last_id is not None
 
     def begun(self) -> Ledger:
         """This driver writes from now on. At its first time, all known executors are previous drivers'."""
-        if self.first_id is not None:
-            return self
-        return structs.replace(self, first_id=self.next_id, last_id=self.next_id - 1)
+        return self if self.has_begun else structs.replace(self, last_id=self.next_id - 1)
 
     def resumed_from(self, last_id: int) -> Ledger:
         """Allocate no id up to this one: some driver has."""
@@ -92,7 +92,7 @@ class Ledger(msgspec.Struct, frozen=True):
 
     def allocated(self, executor_id: int) -> bool:
         """Whether this driver requested an executor of this id."""
-        return self.first_id is not None and self.first_id <= executor_id <= self.last_id
+        return executor_id in self.requested_ids
 
     def seen(
         self, executor_id: int, state: PodState, now: Moment, at: datetime
@@ -279,7 +279,7 @@ class Ledger(msgspec.Struct, frozen=True):
         Executors of previous drivers are not included: their number is fixed once this driver writes.
         """
         ended = self._ended(before)
-        return frozenset(i for i in ended if self.first_id is None or i > self.last_id)
+        return frozenset(i for i in ended if self.last_id is None or i > self.last_id)
 
     def without(self, executor_ids: Iterable[int]) -> Ledger:
         """Drop these executors, which have ended."""

@@ -70,6 +70,8 @@ class WritePermission:
         """We have held the lease, or observed another driver renew it: drivers of this application use it."""
         self._until: Moment | None = None
         """Until when we may write; None without a lease."""
+        self.granted_at: Moment | None = None
+        """Since when the lease is ours, None if it is not."""
         self._notifies = False
         self.holder: str | None = None
         """The other driver that holds the lease, if it is known to be alive."""
@@ -159,6 +161,8 @@ class WritePermission:
             return None
         self._timers.start("lease", left, LeaseOver())
         self._is_lease_kept, self.holder, self._until = True, None, until
+        if self.granted_at is None:
+            self.granted_at = self._clock.monotonic()
         if self.may_write:
             self._pool.tell(AllowWrites(until))
         return self._end_suspension()
@@ -176,7 +180,7 @@ class WritePermission:
         self._timers.cancel("lease")
         if self.may_write:
             self._pool.tell(SuspendWrites(reason))
-        self.holder = holder
+        self.holder, self.granted_at = holder, None
         self._blockers.begin(_BY_LEASE, reason, self._clock.now())
         self._notify()
         return LeaseChange.CHANGED_HANDS

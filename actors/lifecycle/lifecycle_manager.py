@@ -96,6 +96,8 @@ class LifecycleManager(Actor):
         """Those that the Backend was told last."""
         self._taking_over: int | None = None
         """The serial of the `TakeOver` that waits for the first full sync."""
+        self._adopting: internal.TakeOver | None = None
+        """The one that waits for a full sync with all pods of previous drivers."""
         self._executors: dict[int, _Executor] = {}
         self._intents = DriverIntents(self._settings)
         self._connections = Connections()
@@ -142,8 +144,9 @@ class LifecycleManager(Actor):
                 self._intents.scale_down(pods.values())
             case internal.ExecutorsAbandoned(executor_ids):
                 self._abandon(executor_ids)
-            case internal.TakeOver(serial):
+            case internal.TakeOver(serial, since):
                 self._taking_over = serial
+                self._adopting = message if since is not None else None
                 self._take_over()
             case internal.ForgetEnded(executor_ids):
                 self._forget_ended(executor_ids)
@@ -270,11 +273,20 @@ class LifecycleManager(Actor):
             self._pool.tell(label)
 
     def _take_over(self) -> None:
-        """Request adoptions and report `TakenOver` after the first full sync: the Backend waits for it."""
-        if self._snapshot is not None and self._taking_over is not None:
+        """Request adoptions and report `TakenOver` after the first full sync: the Backend waits for it.
+
+        `AdoptionEnded` follows after a full sync that was requested once nobody else could write.
+        """
+        if self._snapshot is None:
+            return
+        if self._taking_over is not None:
             self._repeat_patches(self._snapshot)
             self._backend.tell(internal.TakenOver(self._taking_over))
             self._taking_over = None
+        synced_at, adopting = self._snapshot.full_sync_at, self._adopting
+        if adopting is not None and adopting.since is not None and (synced_at or 0.0) >= adopting.since:
+            self._backend.tell(internal.AdoptionEnded(adopting.serial))
+            self._adopting = None
 
     def _observe_alive(self, executor_id: int, state: PodState, now: Moment) -> None:
         """Report a live executor when its state begins, not when details of the pod change."""

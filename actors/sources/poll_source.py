@@ -80,6 +80,7 @@ class PollSource(Actor):
                     self.timers.start("look", after, _LookDue())
             case _LookDue():
                 self.timers.cancel("poll")  # it would abandon this one
+                self._polls = 0  # so that its retry is consistent, too
                 self._poll(consistent=True)
             case PageArrived():
                 self._arrived(message)

@@ -3,6 +3,9 @@
 A pod that is missing from a LIST leaves the snapshot at once and becomes *absent*. Its end is reported with its DELETED
 event, which knows the reason, or once that event can no longer come. Each end leaves a *tombstone* at its version until
 both `floor` and `position` have passed it, so that a late event or LIST does not bring the pod back.
+
+Once this driver has taken over the fleet, a new pod whose id it did not request is a *stranger's* for as long as that
+pod exists, whatever its name and labels say.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from actors.kube.resource_version import is_later, number_of, passed
+from actors.pods.id_ranges import IdRanges
 from actors.pods.snapshot import Ended, PodsSnapshot
 
 if TYPE_CHECKING:
@@ -131,6 +135,12 @@ class History:
     tombstones: Mapping[str, Tombstone] = field(default_factory=dict)
     set_aside: AbstractSet[str] = frozenset()
     """UIDs of malformed pods that exist, so that each is logged once."""
+    adopts: bool = True
+    """Whether every pod is an executor that looks like one. Else its id must be in `known`."""
+    known: IdRanges = field(default_factory=IdRanges)
+    """The ids of this driver's executors and of those that it took over. Complete once `adopts` is false."""
+    strangers: Mapping[str, int] = field(default_factory=dict)
+    """Strangers' pods that exist: executor id by UID."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +151,7 @@ class Merged:
     changed: frozenset[int] = frozenset()
     """Executor ids in the snapshot whose state changed, without pods that run on (`runs_on`)."""
     appeared: frozenset[int] = frozenset()
-    """Executor ids observed for the first time, including pods that ended in the same step."""
+    """Executor ids observed for the first time, including pods that ended in the same step, and strangers' ones."""
     ended: tuple[Ended, ...] = ()
     relist: bool = False
     """WatchSource must LIST again."""
@@ -153,6 +163,8 @@ class Merged:
     """False if the whole input was dropped."""
     malformed: tuple[Pod, ...] = ()
     """Malformed pods, each reported once."""
+    strange: tuple[Pod, ...] = ()
+    """Strangers' pods, each reported once."""
     urgent: bool = False
     """A pod ended or begins to, see `is_urgent`."""
     begun: bool = False

@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Merge", "last_seen"]
 
-STRANGERS: Final = "strangers"
-"""Stands for all pods that are not of our fleet among the UIDs that are set aside: one is logged after each LIST."""
+UNSELECTED: Final = "unselected"
+"""Stands for all pods that our selector does not match among the UIDs set aside: one is logged after each LIST."""
 
 
 class Merge:
@@ -63,11 +63,14 @@ class Merge:
         """By executor id: pods of `_absent`, and some that are not absent any more."""
         self._tombstones = dict(history.tombstones)
         self._set_aside = set(history.set_aside)
+        self._strangers = dict(history.strangers)
         self._changed: set[int] = set()
         self._appeared: set[int] = set()
         self._ended: list[Ended] = []
         self.malformed: list[Pod] = []
         """See `Merged.malformed`."""
+        self.strange: list[Pod] = []
+        """See `Merged.strange`."""
         self.urgent = False
         """See `Merged.urgent`."""
         self.begun = False
@@ -140,9 +143,10 @@ class Merge:
         """
         pod = event.pod
         number = self._id_of_ended(pod) if event.type == "DELETED" else self._valid_id(pod)
-        is_usable = number is not None and not self._is_copy(self._edit.get(number), pod)
+        is_usable = number is not None and not self._is_copy(number, self._edit.get(number), pod)
         if event.type == "DELETED":
             self._set_aside.discard(pod.uid)
+            self._strangers.pop(pod.uid, None)
         if number is None or not is_usable:
             return
         if event.type == "DELETED":
@@ -222,10 +226,10 @@ class Merge:
             self._add(new, pod)
 
     def _forget_set_aside(self, listed: set[str]) -> None:
-        """Forget the malformed pods that are gone."""
-        for uid in self._history.set_aside:
-            if uid not in listed:
-                self._set_aside.discard(uid)
+        """Forget the malformed pods and the strangers' ones that are gone."""
+        self._set_aside -= self._history.set_aside - listed
+        for uid in self._history.strangers.keys() - listed:
+            self._strangers.pop(uid, None)
 
     def purge(self) -> None:
         """Forget the tombstones that both floor and position have passed. Costs O(tombstones) per LIST."""
@@ -247,6 +251,9 @@ class Merge:
             self._absent,
             self._tombstones,
             self._set_aside,
+            self._history.adopts,
+            self._history.known,
+            self._strangers,
         )
         return Merged(
             history,
@@ -254,6 +261,7 @@ class Merge:
             appeared=frozenset(self._appeared),
             ended=tuple(self._ended),
             malformed=tuple(self.malformed),
+            strange=tuple(self.strange),
             urgent=self.urgent,
             begun=self.begun,
         )
@@ -282,24 +290,39 @@ class Merge:
             self._infer_ends({pod.uid: absent})
 
     def _valid_id(self, pod: Pod) -> int | None:
-        """Return the pod's executor id; None if the pod is malformed, which is recorded."""
+        """Return the pod's executor id; None if the pod is malformed or a stranger's, which is recorded."""
         reason = malformed(pod, self._history.rules.app_id)
-        if reason is None:
-            return executor_id(pod)
-        self._put_aside(pod, STRANGERS if reason is STRANGE else pod.uid)
+        if reason is not None:
+            self._put_aside(pod, UNSELECTED if reason is STRANGE else pod.uid)
+            return None
+        number = executor_id(pod)
+        if number is None or not self._is_strangers(number, pod.uid):
+            return number
+        if pod.uid not in self._strangers:
+            self._strangers[pod.uid] = number
+            self._appeared.add(number)
+            self.strange.append(pod)
         return None
 
     def _id_of_ended(self, pod: Pod) -> int | None:
         """Return the executor id of a pod that was deleted or left our selector; None if it was none of our fleet."""
         app_id = self._history.rules.app_id
         is_strange = app_id is not None and pod.labels.get(APP_ID_LABEL, app_id) != app_id
-        return executor_id(pod) if not is_strange and malformed(pod) is None else None
+        number = executor_id(pod) if not is_strange and malformed(pod) is None else None
+        return None if number is None or self._is_strangers(number, pod.uid) else number
 
-    def _is_copy(self, holder: PodState | None, pod: Pod) -> bool:
+    def _is_strangers(self, number: int, uid: str) -> bool:
+        """Whether a pod with this executor id, which the snapshot does not have, is a stranger's."""
+        history = self._history
+        return uid in self._strangers or not (history.adopts or number in history.known)
+
+    def _is_copy(self, number: int, holder: PodState | None, pod: Pod) -> bool:
         """Whether a pod of another name has this executor id: its label was copied, and the first pod keeps the id."""
         if holder is None or holder.pod.name == pod.name:
             return False
         self._put_aside(pod, pod.uid)
+        if not self._history.adopts:
+            self._strangers[pod.uid] = number
         return True
 
     def _put_aside(self, pod: Pod, key: str) -> None:
@@ -338,7 +361,7 @@ class Merge:
         holder = self._edit.get(number) if absent is None else absent.state
         if holder is None:
             return True
-        if self._is_copy(holder, pod) or is_old(pod.resource_version, holder.pod.resource_version):
+        if self._is_copy(number, holder, pod) or is_old(pod.resource_version, holder.pod.resource_version):
             return False
         if absent is None:
             self._edit.drop(number)

@@ -6,12 +6,13 @@ Sources send every event, subscribers get the newest snapshot and all changes si
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final, assert_never
 
 from actors.messages import internal
 from actors.metrics.counts import StoreCounts
+from actors.pods.id_ranges import IdRanges
 from actors.pods.state import PodRules, malformed
 from actors.runtime import Actor, Address, Context, elapsed
 from actors.store.history import History
@@ -101,7 +102,9 @@ class SnapshotStore(Actor):
         self._heard_at: Moment | None = None
         """When the last event or consistent LIST arrived. A LIST from a cache does not count: it may be of any age."""
 
-    def receive(self, message: internal.ToSnapshotStore | _RoundDue | _IntervalOver) -> object:
+    def receive(  # noqa: C901 - one case a message
+        self, message: internal.ToSnapshotStore | _RoundDue | _IntervalOver
+    ) -> object:
         """One case a message."""
         match message:
             case internal.UpdatePods():
@@ -111,6 +114,13 @@ class SnapshotStore(Actor):
             case internal.StreamAbandoned(stream):
                 self._finish_merge()
                 self._take_over(abandon_stream(self._history, stream))
+            case internal.ExecutorsRequested(executor_ids):
+                self._know(IdRanges.of(executor_ids))
+            case internal.CloseAdoption(known):
+                self._close_adoption(known)
+            case internal.OpenAdoption():
+                self._finish_merge()
+                self._history = replace(self._history, adopts=True)
             case internal.AddSubscriber(subscriber, interval, follows_starts):
                 self._subscribe(subscriber, interval, follows_starts=follows_starts)
             case internal.BatchDone(subscriber, seq):
@@ -136,7 +146,7 @@ class SnapshotStore(Actor):
         if merge.begun:
             merge.begun = False
             self._tell_starts()
-        if merge.malformed:
+        if merge.malformed or merge.strange:
             self._finish_merge()
 
     def _replace(self, listed: internal.ReplaceSnapshot) -> None:
@@ -171,6 +181,18 @@ class SnapshotStore(Actor):
         if first and merged.applied:
             self._round_soon()
 
+    def _know(self, ids: IdRanges) -> None:
+        """Take the pods of these ids for executors."""
+        self._finish_merge()
+        self._history = replace(self._history, known=self._history.known.union(ids))
+
+    def _close_adoption(self, known: IdRanges) -> None:
+        """Take no other pods for executors than those of these ids, and those that were observed."""
+        self._know(known)
+        absent = (one.executor_id for one in self._history.absent.values())
+        self._know(IdRanges.of((*self._history.snapshot.states, *absent)))
+        self._history = replace(self._history, adopts=False)
+
     def _finish_merge(self) -> None:
         """Finish the open merge, if there is one."""
         merge, self._merge = self._merge, None
@@ -184,6 +206,8 @@ class SnapshotStore(Actor):
         for pod in merged.malformed:
             reason = malformed(pod, self._history.rules.app_id) or "another pod has its executor id"
             logger.warning("malformed pod set aside: pod=%s reason=%s", pod.name, reason)
+        for pod in merged.strange:
+            logger.warning("stranger's pod left alone, this driver did not request its id: pod=%s", pod.name)
         for subscription in self._subscriptions.values():
             subscription.add(merged, full_sync=full_sync)
         if merged.relist:
@@ -198,8 +222,9 @@ class SnapshotStore(Actor):
         self._finish_merge()
         snapshot = self._history.snapshot
         ids = set(snapshot.states)
+        appeared = {*ids, *self._history.strangers.values()}
         subscription = _Subscription(
-            address, interval, follows_starts, ids, set(ids), full_sync=snapshot.full_sync_at is not None
+            address, interval, follows_starts, ids, appeared, full_sync=snapshot.full_sync_at is not None
         )
         earlier = self._subscriptions.get(address)
         if earlier is not None:

@@ -12,11 +12,11 @@ from actors import kube
 from actors.lease.record import LAST_ID, lease_name
 from actors.local.inprocess import InProcessPodApi
 from actors.local.kubelet.scripted_kubelet import Run
-from actors.messages import BackendFailed, ExecutorRemoved, ExecutorRunning
+from actors.messages import BackendFailed, ExecutorRemoved, ExecutorRunning, GetFleetStatus, RegisterExecutor
 from actors.pods.ids import LAST_BELIEVED_ID
 from actors.pods.loss import LossKind
 from actors.pods.pod import EXECUTOR_ID_LABEL
-from tests.scenarios.fleets import ended, fleet, name, names
+from tests.scenarios.fleets import PARTS, ended, fleet, name, names
 from tests.scenarios.liar import LyingWorld
 from tests.scenarios.rivals import Rivals
 from tests.scenarios.test_volumes import Disks
@@ -114,6 +114,110 @@ def test_a_lease_with_the_largest_id_breaks_no_creation() -> None:
         cluster.advance(200)
         assert sorted(cluster.pods()) == [name(1), name(2), name(3)]
         assert cluster.store.get("leases", "default", lease_name("app"))["metadata"]["annotations"][LAST_ID] == "3"
+
+
+# ── strangers of a driver that holds its Lease ───────────────────────────────────────────────────────────────────────
+
+
+def held(count: int) -> World:
+    """A fleet of a driver that holds its Lease."""
+    return fleet(count, backend={"lease": True})
+
+
+def touch(world: World, pod_name: str) -> None:
+    """Somebody changes a pod, so that there is an event about it."""
+    world.store.patch("pods", "default", pod_name, {"metadata": {"annotations": {"touched": "yes"}}}, "merge")
+
+
+def test_a_pod_that_this_driver_did_not_request_is_no_executor_and_stays(caplog: pytest.LogCaptureFixture) -> None:
+    with held(2) as world:
+        stray(world, name(7), 7)
+        world.advance(2)
+        touch(world, name(7))
+        world.advance(60)
+        assert not world.ask(RegisterExecutor(7))
+        assert world.ask(GetFleetStatus()).profiles["default"].running == 2
+        world.kubelet.exit(name(1), 1)
+        world.advance(60)
+        assert running_ids(world) == [1, 2, 8], "the next id follows the one that is taken"
+        world.target(3)
+        world.advance(60)
+        assert running_ids(world) == [1, 2, 8, 9]
+        assert [message.executor_id for message in world.heard(ExecutorRemoved)] == [1]
+        said = [record.message for record in caplog.records if "stranger" in record.message]
+        assert said == [f"stranger's pod left alone, this driver did not request its id: pod={name(7)}"]
+        world.stop()
+        assert names(world) == [name(7)]
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_crash_turns_no_stranger_into_an_executor_and_no_executor_into_a_stranger(part: str) -> None:
+    with held(2) as world:
+        stray(world, name(7), 7)
+        world.advance(2)
+        world.target(3)
+        world.crash(part)
+        world.advance(0.2)
+        stray(world, name(9), 9)
+        world.advance(120)
+        assert running_ids(world) in ([1, 2, 8], [1, 2, 10])
+        assert world.heard(ExecutorRemoved) == []
+        world.stop()
+        assert names(world) == [name(7), name(9)]
+
+
+def test_a_stranger_may_come_back_and_end_under_an_id_that_was_skipped() -> None:
+    with held(2) as world:
+        stray(world, name(7), 7)
+        world.advance(2)
+        world.target(3)
+        world.advance(5)
+        world.store.delete("pods", "default", name(7), grace_period_seconds=0)
+        stray(world, name(7), 7)
+        world.advance(40)
+        world.kubelet.exit(name(7), 1)
+        world.advance(40)
+        assert running_ids(world) == [1, 2, 8]
+        assert world.heard(ExecutorRemoved) == []
+        world.stop()
+        assert names(world) == [name(7)]
+
+
+def test_a_pod_whose_copied_id_was_refused_is_left_alone_after_the_end_of_that_executor() -> None:
+    with held(2) as world:
+        stray(world, "other-exec-1", 1)
+        world.advance(2)
+        world.kubelet.exit(name(1), 1)
+        world.advance(5)
+        touch(world, "other-exec-1")
+        world.advance(60)
+        assert "other-exec-1" in names(world)
+        assert [message.executor_id for message in world.heard(ExecutorRemoved)] == [1]
+
+
+def test_executors_of_the_last_driver_are_adopted_and_what_comes_after_is_a_strangers() -> None:
+    with held(3) as world:
+        world.stop(delete_pods=False)
+        world.restart()
+        world.advance(10)
+        stray(world, name(8), 8)
+        world.advance(60)
+        assert running_ids(world) == [1, 2, 3]
+        world.stop()
+        assert names(world) == [name(8)]
+
+
+def test_a_driver_that_gets_its_lease_back_knows_its_strangers_and_adopts_what_came_meanwhile() -> None:
+    with held(2) as world:
+        stray(world, name(7), 7)
+        world.advance(2)
+        world.api.outage = True
+        world.advance(30)
+        stray(world, name(8), 8)
+        world.api.outage = False
+        world.advance(60)
+        assert running_ids(world) == [1, 2, 8], "another driver may have made it"
+        assert name(7) in names(world)
 
 
 # ── a server that ignores the selector ───────────────────────────────────────────────────────────────────────────────

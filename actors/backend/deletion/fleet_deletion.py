@@ -23,7 +23,7 @@ from actors.kube.retries import lacks_server
 from actors.manifests.stop_grace import longest_stop_grace, stop_graces
 from actors.messages.internal import DeletePod, DeletePods, PodsDeleted, ReplaceSnapshot, WithdrawRequests
 from actors.messages.internal.names import POOL
-from actors.pods.pod import EXECUTOR_ID_LABEL, Pod, executor_id, fleet_selector, is_selected
+from actors.pods.pod import EXECUTOR_ID_LABEL, INACTIVE_LABEL, Pod, executor_id, fleet_selector, is_selected
 from actors.sources.listing import PageArrived, PagedList
 from actors.text import get_logger
 
@@ -202,10 +202,13 @@ class FleetDeletion:
     def _is_ours(self, pod: Pod) -> bool:
         """Whether a pod with our labels has an executor's name and id and, if the driver owns its executors, its owner.
 
-        One that the ledger knows by its UID may have lost its owner, or may not have been adopted yet.
+        Once adoption is over, its id is one that the ledger knows, unless an earlier driver set the pod aside. One that
+        the ledger knows by its UID may have lost its owner, or may not have been adopted yet.
         """
         number = executor_id(pod)
         if number is None:
+            return False
+        if not (self._state.is_ours(number) or pod.labels.get(INACTIVE_LABEL) == "true"):
             return False
         ours = {str(owner["uid"]) for owner in self._driver_pod.owners}
         entry = self._state.ledger.entries.get(number)

@@ -10,7 +10,7 @@ from actors.errors import ApiError
 from actors.messages.internal.executors import ClaimsListed, ExecutorsAbandoned, ExecutorsScaledDown
 from actors.messages.internal.lease import LeaseHeld, LeaseNotHeld, LeaseReleased
 from actors.messages.internal.ledger import StartFailureRecord
-from actors.messages.internal.observation import Freshness, Polled
+from actors.messages.internal.observation import ExecutorsRequested, Freshness, Polled
 from actors.messages.status import ProfileStatus
 from actors.pods.loss import LossReason
 from actors.pods.pod import Pod
@@ -19,6 +19,7 @@ from actors.pods.stuck import Stuck
 from actors.runtime import Moment
 
 __all__ = [
+    "AdoptionEnded",
     "AllocatorStatus",
     "ClaimDeleted",
     "CreationBlocked",
@@ -26,7 +27,6 @@ __all__ = [
     "EndedForgotten",
     "ExecutorSeen",
     "ExecutorsObserved",
-    "ExecutorsRequested",
     "FromInside",
     "PodsDeleted",
     "RemoveExecutor",
@@ -35,16 +35,6 @@ __all__ = [
     "TakenOver",
     "UnseenPod",
 ]
-
-
-@dataclass(frozen=True, slots=True)
-class ExecutorsRequested:
-    """The Allocator uses these ids from now on. Sent before their POSTs."""
-
-    executor_ids: tuple[int, ...]
-    profile: str
-    memory_steps: Mapping[int, int] = field(default_factory=dict)
-    """How often the memory of those is raised that replace executors killed for using too much."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +57,14 @@ class RemoveExecutor:
     """When the store got the event of the end, None if it was found out without one. Measures the reaction time."""
     pod: Pod | None = field(default=None, compare=False)
     """The pod as it was last observed."""
+
+
+@dataclass(frozen=True, slots=True)
+class AdoptionEnded:
+    """All executors that were there when the lease became ours were reported: what comes now is a stranger's."""
+
+    serial: int
+    """That of the `TakeOver`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import Enum
 from typing import TypeAlias
 
 from actors.errors import ApiError
+from actors.pods.id_ranges import IdRanges
 from actors.pods.pod import Pod, PodEvent
 from actors.pods.snapshot import Ended, PodsSnapshot
 from actors.runtime import Address, Moment
@@ -16,8 +17,11 @@ from actors.runtime import Address, Moment
 __all__ = [
     "AddSubscriber",
     "BatchDone",
+    "CloseAdoption",
+    "ExecutorsRequested",
     "Freshness",
     "LookAgain",
+    "OpenAdoption",
     "Polled",
     "Relist",
     "ReplaceSnapshot",
@@ -87,7 +91,41 @@ class BatchDone:
     seq: int
 
 
-ToSnapshotStore: TypeAlias = UpdatePods | ReplaceSnapshot | StreamAbandoned | AddSubscriber | BatchDone
+@dataclass(frozen=True, slots=True)
+class ExecutorsRequested:
+    """The Allocator uses these ids from now on.
+
+    Sent before their POSTs: to the Backend, for the ledger, and to the store, which takes their pods for executors.
+    """
+
+    executor_ids: tuple[int, ...]
+    profile: str
+    memory_steps: Mapping[int, int] = field(default_factory=dict)
+    """How often the memory of those is raised that replace executors killed for using too much."""
+
+
+@dataclass(frozen=True, slots=True)
+class CloseAdoption:
+    """From now on a pod is an executor only if its id is one of these, or was observed or requested before."""
+
+    known: IdRanges
+
+
+@dataclass(frozen=True, slots=True)
+class OpenAdoption:
+    """Another driver may allocate ids, too: every pod that looks like an executor is one, except known strangers."""
+
+
+ToSnapshotStore: TypeAlias = (
+    UpdatePods
+    | ReplaceSnapshot
+    | StreamAbandoned
+    | AddSubscriber
+    | BatchDone
+    | CloseAdoption
+    | OpenAdoption
+    | ExecutorsRequested
+)
 
 
 # ── To a subscriber ────────────────────────────────────────────────────────────────────────────────────────────
@@ -103,7 +141,8 @@ class SnapshotBatch:
     """Executor ids whose state differs from the last batch's, including new ones and excluding ended ones, and running
     ones that run on (`runs_on`): their newest status is in the snapshot."""
     appeared: frozenset[int]
-    """Executor ids first observed since the last batch, including those that have ended since."""
+    """Executor ids first observed since the last batch, including those that have ended since, and those of strangers'
+    pods: none of them may be allocated."""
     ended: tuple[Ended, ...]
     """Every pod that left `states` since the last batch, oldest first, each once."""
     full_sync: bool
@@ -139,7 +178,7 @@ class StartPolling:
 
 @dataclass(frozen=True, slots=True)
 class LookAgain:
-    """A LIST has contradicted what is known: poll once `after` this time, whatever the interval, and consistently."""
+    """What was listed may be outdated: poll once `after` this time, whatever the interval, and consistently."""
 
     after: timedelta
 

@@ -31,7 +31,9 @@ from actors.messages import (
 )
 from actors.messages.internal import (
     NO_PAUSE,
+    AdoptionEnded,
     AllocatorStatus,
+    CloseAdoption,
     ConnectionLost,
     DeletePod,
     DrainEnded,
@@ -43,6 +45,7 @@ from actors.messages.internal import (
     ExecutorsRequested,
     ExecutorsScaledDown,
     LedgerLoaded,
+    OpenAdoption,
     RemoveExecutor,
     SetTotalExpectedExecutors,
     StartFailureCount,
@@ -50,8 +53,9 @@ from actors.messages.internal import (
     TakenOver,
     TakeOver,
 )
-from actors.messages.internal.names import ALLOCATOR, LIFECYCLE, POOL
+from actors.messages.internal.names import ALLOCATOR, LIFECYCLE, POOL, STORE
 from actors.metrics.counts import BackendCounts
+from actors.pods.id_ranges import IdRanges
 from actors.pods.loss import LossKind, LossReason
 from actors.pods.state import PodPending, PodRunning
 from actors.runtime import Actor
@@ -80,7 +84,7 @@ class Host(Actor):
             backend=self,
             settings=subject,
             state=self.state,
-            children=dict.fromkeys((ALLOCATOR, LIFECYCLE, POOL), children),
+            children=dict.fromkeys((ALLOCATOR, LIFECYCLE, POOL, STORE), children),
             tell=self._tell,
             why_not=lambda: self.why_not,
             counts=BackendCounts(),
@@ -446,7 +450,7 @@ def test_executors_that_ended_are_forgotten_after_their_ttl(rig: Any) -> None:
 
 def test_the_allocator_begins_after_existing_pods_were_adopted(rig: Any) -> None:
     subject = rig()
-    subject.fleet.introduce_allocator()
+    subject.fleet.introduce_allocator(None)
     subject.kit.settle()
     (take_over,) = subject.sent()
     assert isinstance(take_over, TakeOver)
@@ -483,7 +487,7 @@ def test_pods_are_named_as_observed_and_the_others_as_they_are_created(rig: Any)
 def test_an_allocator_that_was_restarted_meanwhile_begins_once(rig: Any) -> None:
     subject = rig()
     for _ in range(2):
-        subject.fleet.introduce_allocator()
+        subject.fleet.introduce_allocator(None)
     subject.kit.settle()
     first, second = subject.sent()
     subject.ask(TakenOver(first.serial))
@@ -494,9 +498,32 @@ def test_an_allocator_that_was_restarted_meanwhile_begins_once(rig: Any) -> None
 
 def test_an_allocator_that_is_held_meanwhile_does_not_begin(rig: Any) -> None:
     subject = rig()
-    subject.fleet.introduce_allocator()
+    subject.fleet.introduce_allocator(None)
     subject.kit.settle()
     (take_over,) = subject.sent()
     subject.fleet.hold_allocator()
     subject.ask(TakenOver(take_over.serial))
+    assert subject.sent() == [OpenAdoption()]
+
+
+def test_adoption_is_over_once_the_fleet_was_taken_over_with_a_lease(rig: Any) -> None:
+    subject = rig()
+    subject.have(3, 4)
+    subject.ask(ExecutorSeen(9, "uid-9", PodRunning(running(9))))
+    subject.children.take_all()
+    subject.fleet.introduce_store()
+    subject.fleet.introduce_allocator(5.0)
+    subject.kit.settle()
+    (take_over,) = subject.sent()
+    assert take_over.since == 5.0
+    subject.ask(TakenOver(take_over.serial))
+    subject.sent()
+    subject.ask(AdoptionEnded(take_over.serial - 1))
     assert subject.sent() == []
+    subject.ask(AdoptionEnded(take_over.serial))
+    closed = CloseAdoption(IdRanges(((3, 4), (9, 9))))
+    assert subject.sent() == [closed]
+    assert [subject.inside.state.is_ours(executor_id) for executor_id in (3, 8, 9)] == [True, False, True]
+    subject.fleet.introduce_store()
+    subject.kit.settle()
+    assert subject.sent() == [closed], "a store that was restarted begins with it"

@@ -14,6 +14,7 @@ from actors.executors.ledger import Ledger
 from actors.lifecycle.lifecycle_manager import LifecycleManager
 from actors.messages.internal import (
     AddSubscriber,
+    AdoptionEnded,
     AdoptPod,
     BatchDone,
     ConfirmPod,
@@ -1173,6 +1174,21 @@ def test_the_fleet_is_taken_over_after_the_first_full_sync(kit: Kit) -> None:
     subject.round(running(2), synced=True)
     assert [adopt.name for adopt in subject.pool.take_all(AdoptPod)][:2] == ["app-exec-1", "app-exec-2"]
     assert subject.backend.take(TakenOver) == TakenOver(1)
+
+
+def test_with_a_lease_adoption_ends_after_a_full_sync_since_it_is_ours(kit: Kit) -> None:
+    subject = Rig(kit, owners=(OWNER,))
+    subject.round(running(1), synced=True)
+    kit.advance(SECOND)
+    subject.tell(TakeOver(1, since=subject.now))
+    assert subject.backend.take(TakenOver) == TakenOver(1)
+    assert subject.backend.take_all(AdoptionEnded) == [], "that list may lack the last holder's newest pods"
+    subject.backend.take_all()
+    subject.round(running(2), synced=True)
+    told = [type(message) for message in subject.backend.take_all()]
+    assert told.index(ExecutorSeen) < told.index(AdoptionEnded)
+    subject.round(running(3), synced=True)
+    assert subject.backend.take_all(AdoptionEnded) == []
 
 
 def test_adoptions_that_were_requested_without_the_lease_are_requested_again_at_the_takeover(kit: Kit) -> None:

@@ -317,6 +317,18 @@ def test_the_other_list_is_consistent_though_polls_come_from_the_servers_cache(k
     assert world.store.take(ReplaceSnapshot).consistent
 
 
+def test_the_retry_of_the_other_list_is_consistent_too(kit: Kit) -> None:
+    settings = Settings(app_id="app", executor=ExecutorSettings(image="x", polling_from_cache=True))
+    world = World(kit, settings).started()
+    world.seconds_to_next_list()
+    world.answer(PodPage((), "7"))
+    world.tell(LookAgain(SOON))
+    for answer in (Unavailable("no route"), PodPage((), "7")):
+        world.seconds_to_next_list()
+        world.answer(answer)
+    assert [listed.consistent for listed in world.store.take_all(ReplaceSnapshot)] == [True, True]
+
+
 def test_a_store_that_asks_again_meanwhile_gets_one_list_at_the_first_ones_time(world: World, kit: Kit) -> None:
     world.started()
     world.tell(LookAgain(SOON))

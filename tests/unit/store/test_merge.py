@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
 
 from actors.messages.internal import ReplaceSnapshot
+from actors.pods.id_ranges import IdRanges
 from actors.pods.pod import EXECUTOR_ID_LABEL, Pod, PodEvent
 from actors.pods.state import PodDeleted, PodFailed, PodPending, PodRules, PodRunning
 from actors.store.history import SEEN_GRANULE, SEEN_KEPT, History, Merged, highest_before, see
@@ -896,3 +897,45 @@ def test_handled_versions_are_kept_within_bounds_and_never_dated_earlier() -> No
         assert highest_before(seen, float(moment)) <= moment / 0.05 + 1
     assert highest_before(seen, 500.0) >= 9_990
     assert highest_before(seen, 440.0) > 0, "a list that takes a minute still finds something"
+
+
+# ── strangers ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def closed(version: int, *known: int) -> Store:
+    """A store of a driver that has taken over, and whose executors have these ids."""
+    store = Store(History(PodRules(), adopts=False, known=IdRanges.of(known)))
+    store.list(version, stream=1)
+    return store
+
+
+def test_a_pod_of_an_unknown_id_is_a_strangers_and_is_told_once() -> None:
+    store = closed(1, 1)
+    first = store.events(event("ADDED", pod(7, version=2)))
+    assert ([each.name for each in first.strange], first.changed, first.appeared) == (
+        ["app-exec-7"],
+        frozenset(),
+        frozenset({7}),
+    )
+    again = store.events(event("MODIFIED", pod(7, version=3)))
+    listed = store.list(4, pod(7, version=3))
+    assert (again.strange, listed.strange, store.shown) == ((), (), {})
+
+
+def test_a_strangers_pod_stays_one_when_its_id_is_known_later_and_until_it_is_gone() -> None:
+    store = closed(1)
+    store.events(event("ADDED", pod(7, version=2)))
+    store.history = replace(store.history, known=IdRanges.of([7]), adopts=True)
+    assert store.events(event("MODIFIED", pod(7, version=3))).strange == ()
+    gone = store.events(event("DELETED", pod(7, version=4)))
+    assert (gone.ended, gone.appeared, store.shown, store.history.strangers) == ((), frozenset(), {}, {})
+    store.events(event("ADDED", pod(7, uid="ours", version=5)))
+    assert store.shown == {7: ("ours", "5")}
+
+
+def test_a_strangers_pod_that_a_list_lacks_is_forgotten() -> None:
+    store = closed(1)
+    store.list(3, pod(7, version=2))
+    assert store.history.strangers == {"uid-7": 7}
+    store.list(4)
+    assert store.history.strangers == {}
