@@ -15,7 +15,9 @@ from actors import kube
 from actors.backend.driver_pod import DriverPod, DriverPodMessage
 from actors.backend.rbac import LIST_PODS, Reviews, Right, lacking, needed
 from actors.errors import ApiError, BadRequest, Forbidden, NotFound, Unauthorized, Unavailable
+from actors.kube.api import LEASES
 from actors.kube.retries import Patience, requested_wait, retry_delay
+from actors.lease.record import lease_name
 from actors.messages import BackendStarted
 from actors.messages.internal import KeepLease, LookAgain, Relist, StartPolling, StartWatching, names
 from actors.runtime import Backoff
@@ -236,7 +238,8 @@ class Startup:
             read = kube.GetObject(kube.NAMESPACES, self._api.namespace)
             self._api.send(read, lambda answer: myself.tell(_NamespaceRead(answer)))
         else:
-            review = kube.ReviewAccess(right.verb, right.resource)
+            of_one = right.resource == LEASES and right.verb != "create"  # which names no object
+            review = kube.ReviewAccess(right.verb, right.resource, lease_name(self._app_id) if of_one else "")
             self._api.send(review, partial(_tell_answer, myself, right))
 
     def _ask_again(self, right: Right, error: ApiError | None = None) -> None:

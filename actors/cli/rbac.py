@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from actors.backend.rbac import Right, used
 from actors.kube.api import CLAIMS, EVENTS, LEASES, LOGS, PODS, Resource
+from actors.lease.record import lease_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -216,7 +217,8 @@ def render_rbac(settings: Settings | None = None) -> str:
     """Return a ServiceAccount, its Role and its RoleBinding: with all rights, or with those that the settings use."""
     head = _ALL if settings is None else _SOME.format(namespace=settings.namespace or "batch")
     rights = None if settings is None else frozenset(used(settings))
-    return "".join((head, _ACCOUNT, *_rules(_RULES, rights), _BINDING))
+    lease = None if settings is None or settings.app_id is None else lease_name(settings.app_id)
+    return "".join((head, _ACCOUNT, *_rules(_RULES, rights, lease), _BINDING))
 
 
 def render_operator_rbac() -> str:
@@ -224,13 +226,27 @@ def render_operator_rbac() -> str:
     return "".join((_OPERATOR, *_rules(_OPERATOR_RULES, None)))
 
 
-def _rules(rules: Iterable[_Rule], rights: frozenset[Right] | None) -> Iterator[str]:
+def _rules(rules: Iterable[_Rule], rights: frozenset[Right] | None, lease: str | None = None) -> Iterator[str]:
+    """Yield the rules of these rights, None for all. With the name of the Lease, they are for this one."""
     for rule in rules:
         lines = rule.verbs.splitlines(keepends=True)
         if rights is not None:
             lines = [line for line in lines if Right(line.split()[1], rule.resource) in rights]
         if lines:
             yield "" if rights is not None else rule.when
-            yield f"  - apiGroups: [{rule.resource.group or _CORE}]\n"
-            yield f"    resources: [{rule.resource.plural}]\n    verbs:\n"
-            yield from lines
+            of_one = [
+                line for line in lines if lease is not None and rule.resource == LEASES and " create " not in line
+            ]
+            yield from _rule(rule.resource, of_one, lease)
+            yield from _rule(rule.resource, [line for line in lines if line not in of_one])
+
+
+def _rule(resource: Resource, verbs: Iterable[str], name: str | None = None) -> Iterator[str]:
+    """Yield a rule, for the object of that name only if there is one. None is yielded without a verb."""
+    lines = list(verbs)
+    if lines:
+        yield f"  - apiGroups: [{resource.group or _CORE}]\n"
+        yield f"    resources: [{resource.plural}]\n"
+        yield f"    resourceNames: [{name}] # a right to create cannot be for one name\n" if name is not None else ""
+        yield "    verbs:\n"
+        yield from lines

@@ -228,11 +228,15 @@ class Patch(Request[Pod], frozen=True):
 
 
 class ReviewAccess(Request[bool], frozen=True):
-    """Ask whether our account has a right in this namespace. `verb` is an RBAC verb, such as `deletecollection`."""
+    """Ask whether our account has a right in this namespace. `verb` is an RBAC verb, such as `deletecollection`.
+
+    With a `name` it is asked about the object of that name: the right may be granted for this one only.
+    """
 
     operation = "may"
     verb: str
     resource: Resource
+    name: str = ""
 
 
 class GetObject(Request[Manifest], frozen=True):

@@ -240,8 +240,8 @@ class HttpPodApi:
                 return _delete(path, api.DeleteOptions(grace=grace)), decode.anything
             case api.Patch(name, patch):
                 return _patch(self._path(PODS, name), patch), decode.pod
-            case api.ReviewAccess(verb, resource):
-                return self._review(verb, resource), decode.is_allowed
+            case api.ReviewAccess(verb, resource, name):
+                return self._review(verb, resource, name), decode.is_allowed
             case api.GetObject(resource, name):
                 return _get(self._path(resource, name)), decode.json_object
             case api.ListObjects(resource, selector):
@@ -263,9 +263,11 @@ class HttpPodApi:
     def _read_page(self, body: bytes) -> PodPage:
         return decode.pod_page(body, self._complaints, self._deduplicator)
 
-    def _review(self, verb: str, resource: Resource) -> HttpRequest:
+    def _review(self, verb: str, resource: Resource, name: str) -> HttpRequest:
         """Every account may review its own access, unless the cluster's operator removed that right."""
         asked = {"namespace": self.namespace, "verb": verb, "group": resource.group, "resource": resource.plural}
+        if name:
+            asked["name"] = name
         review = {"apiVersion": _REVIEWS, "kind": "SelfSubjectAccessReview", "spec": {"resourceAttributes": asked}}
         return HttpRequest("POST", f"/apis/{_REVIEWS}/selfsubjectaccessreviews", _json(review), changes=False)
 

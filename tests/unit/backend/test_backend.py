@@ -26,7 +26,7 @@ from actors.errors import (
     Unauthorized,
     Unavailable,
 )
-from actors.kube.api import PodPage
+from actors.kube.api import LEASES, PodPage
 from actors.kube.retries import PATIENCE
 from actors.local.inprocess import InProcessPodApi
 from actors.local.kubelet.scripted_kubelet import ScriptedKubelet, StayUnscheduled
@@ -465,6 +465,13 @@ def test_every_right_is_reviewed_once_beside_the_first_list(kit: Kit) -> None:
     asked = [call.request.verb for call in subject.api.open("may")]
     assert asked == ["list", "watch", "create", "get", "delete", "deletecollection"]
     assert len(subject.api.open("list")) == 1
+
+
+def test_the_rights_to_the_lease_may_be_for_its_name_only_but_for_its_creation(kit: Kit) -> None:
+    subject = Starting(kit, settings(backend={"lease": True}), reviewed=False)
+    asked = [call.request for call in subject.api.open("may") if call.request.resource == LEASES]
+    named = {"get": "executor-pods-app", "create": "", "patch": "executor-pods-app"}
+    assert {review.verb: review.name for review in asked} == named
 
 
 def test_nothing_is_created_and_no_executor_reported_before_the_rights_are_known(kit: Kit) -> None:

@@ -70,6 +70,12 @@ def test_the_role_for_settings_grants_what_they_use_and_nothing_else(values: dic
     assert len(granted) == len(set(granted))
 
 
+def test_the_role_for_one_fleet_is_for_its_lease_only_but_for_its_creation() -> None:
+    (role,) = (each for each in yaml.safe_load_all(render_rbac(Settings(app_id="etl"))) if each["kind"] == "Role")
+    rules = [(rule["verbs"], rule.get("resourceNames")) for rule in role["rules"] if rule["resources"] == ["leases"]]
+    assert rules == [(["get", "patch"], ["executor-pods-etl"]), (["create"], None)]
+
+
 def test_the_role_for_no_settings_grants_what_any_use() -> None:
     everything = Settings(app_id="etl", driver_pod_name="driver", executor={"claims": [CLAIM]})
     assert set(rights(render_rbac())) == set(used(everything))
