@@ -54,7 +54,7 @@ def render_reference() -> str:
     for name, field in Settings.model_fields.items():
         if _is_group(field):
             group = type(field.default)
-            blocks.append(f"\n{_comment(group.__doc__ or '')}\n[{name}]")
+            blocks.append(f"\n{_comment(ast.get_docstring(_definition(group)) or '')}\n[{name}]")
             blocks.extend(_settings(group))
     blocks.append(_profile())
     return "\n\n".join(blocks) + "\n"
@@ -92,15 +92,18 @@ def attribute_docstrings(model: type[Any]) -> dict[str, str]:
     docstrings = (
         attribute_docstrings(base) if base is not None and base is not Group and issubclass(base, Group) else {}
     )
-    (definition,) = ast.parse(inspect.getsource(model)).body
-    assert isinstance(definition, ast.ClassDef)
     return docstrings | {
         field.target.id: inspect.cleandoc(text)
-        for field, below in pairwise(definition.body)
+        for field, below in pairwise(_definition(model).body)
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
         if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant)
         if isinstance(text := below.value.value, str)
     }
+
+
+def _definition(model: type[Any]) -> ast.ClassDef:
+    """Return the class as it stands in the source, which has its docstring also where Python was told to drop it."""
+    return next(node for node in ast.parse(inspect.getsource(model)).body if isinstance(node, ast.ClassDef))
 
 
 def _comment(text: str) -> str:
