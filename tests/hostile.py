@@ -103,9 +103,11 @@ def pytest_report_header() -> str:
 
 @pytest.hookimpl(wrapper=True, trylast=True)
 def pytest_runtest_call() -> Generator[None, None, None]:
-    """Have each record meet a handler that raises, after the one that keeps it for the test."""
+    """Have each record meet a handler that raises, after those that keep it for the test, as many as ever."""
     root, handler = logging.getLogger(), Raising()
-    level = root.level
+    level, keepers = root.level, [each for each in root.handlers if each.level == logging.NOTSET]
+    for keeper in keepers:
+        keeper.setLevel(level)
     root.addHandler(handler)
     root.setLevel(logging.DEBUG)
     try:
@@ -113,3 +115,5 @@ def pytest_runtest_call() -> Generator[None, None, None]:
     finally:
         root.setLevel(level)
         root.removeHandler(handler)
+        for keeper in keepers:
+            keeper.setLevel(logging.NOTSET)

@@ -166,6 +166,7 @@ FromInside: TypeAlias = (
     | StuckObserved
     | ExecutorsScaledDown
     | TakenOver
+    | AdoptionEnded
     | LeaseHeld
     | LeaseNotHeld
     | RemoveExecutor

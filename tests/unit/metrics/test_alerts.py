@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -22,8 +23,11 @@ needs_promtool = pytest.mark.skipif(
 )
 
 
-def promtool(*arguments: str | Path) -> str:
-    done = subprocess.run(["promtool", *arguments], capture_output=True, text=True, timeout=60, check=False)
+def promtool(folder: Path, *arguments: str | Path) -> str:
+    environ = {**os.environ, "TMPDIR": str(folder)}  # it keeps a data base there
+    done = subprocess.run(
+        ["promtool", *arguments], capture_output=True, text=True, timeout=60, check=False, env=environ
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -35,13 +39,13 @@ def test_every_alert_has_a_case_in_which_it_fires() -> None:
 
 
 @needs_promtool
-def test_prometheus_accepts_the_alerts() -> None:
-    assert "SUCCESS" in promtool("check", "rules", ALERTS)
+def test_prometheus_accepts_the_alerts(tmp_path: Path) -> None:
+    assert "SUCCESS" in promtool(tmp_path, "check", "rules", ALERTS)
 
 
 @needs_promtool
-def test_the_alerts_fire_when_they_should_and_only_then() -> None:
-    promtool("test", "rules", CASES)
+def test_the_alerts_fire_when_they_should_and_only_then(tmp_path: Path) -> None:
+    promtool(tmp_path, "test", "rules", CASES)
 
 
 @needs_promtool
@@ -53,4 +57,4 @@ def test_prometheus_accepts_the_queries_of_the_dashboard(tmp_path: Path) -> None
     ]
     path = tmp_path / "rules.yaml"
     path.write_text(yaml.safe_dump({"groups": [{"name": "dashboard", "rules": rules}]}))
-    assert f"{len(queries)} rules found" in promtool("check", "rules", path)
+    assert f"{len(queries)} rules found" in promtool(tmp_path, "check", "rules", path)

@@ -238,7 +238,9 @@ def test_what_logging_raises_costs_a_line_of_the_log_and_is_told_on_stderr(
     error: BaseException,
     kept: _Kept,
     capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(logging, "raiseExceptions", True)
     log = get_logger("actors.test_text")
     with failing(error):
         assert _in_a_thread(lambda: log.warning("driver died")) == []
@@ -259,7 +261,11 @@ def test_ctrl_c_and_the_programs_exit_while_the_main_thread_logs_reach_it() -> N
         get_logger("actors.test_text").warning("driver died")
 
 
-def test_a_value_that_cannot_be_shown_costs_its_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_value_that_cannot_be_shown_costs_its_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging, "raiseExceptions", True)
+
     class Odd:
         def __str__(self) -> str:
             raise SystemExit(3)

@@ -142,6 +142,7 @@ def test_of_the_states_that_wait_only_the_newest_cross(connection: Connection) -
 class _Strange(Exception):  # noqa: N818 - what it is
     def __init__(self, one: object, two: object) -> None:
         super().__init__(f"{one} and {two}")
+        self.remedy = lambda: one  # which cannot cross, however errors are pickled in this process
 
 
 def test_a_cause_crosses_as_it_is_or_in_its_words() -> None:

@@ -486,8 +486,12 @@ def test_a_source_goes_on_in_the_next_process(fleet: Fleet, server: ScriptedServ
 
 
 def test_a_log_handler_that_ends_its_thread_loses_nothing_that_is_told(
-    fleet: Fleet, handled: Callable[[Callable[[logging.LogRecord], object]], None], capfd: pytest.CaptureFixture[str]
+    fleet: Fleet,
+    handled: Callable[[Callable[[logging.LogRecord], object]], None],
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(logging, "raiseExceptions", True)
     handled(lambda _: sys.exit())
     fleet.spawn(POOL, STORE)
     fleet.tell(STORE, ("nobody", "knows this"))

@@ -51,6 +51,8 @@ def test_a_name_that_cannot_be_resolved_is_unavailable(tmp_path: Path, monkeypat
     def fail(*_: object, **__: object) -> Any:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
+    for name in ("HTTP_PROXY", "http_proxy"):
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(socket, "getaddrinfo", fail)
     api = kube.connect(write_kubeconfig(tmp_path / "k", "http://api.example:80", {"token": "t"}))
     error = ask(lambda reply: api.send(kube.Create({}), reply))
