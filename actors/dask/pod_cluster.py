@@ -26,7 +26,7 @@ from actors.dask.targets import Targets, at_least, at_most, how_many, on_a_fleet
 from actors.dask.waiting import until_registered
 from actors.dask.workers import fleet_values, tls_options
 from actors.fleet.async_fleet import AsyncFleet
-from actors.local.private_directory import private_directory
+from actors.kube.auth.private_directory import private_directory
 from actors.pods.pod import DEFAULT_PROFILE
 from actors.runtime import Entropy
 from actors.settings import Settings

@@ -7,9 +7,9 @@ from signal import SIGKILL
 from typing import TYPE_CHECKING, Final, Self
 
 from actors.errors import SettingsError, needs_extra
+from actors.kube.auth.private_directory import private_directory
 from actors.local.kubelet.delays import Delays
 from actors.local.kubelet.process_kubelet import ProcessKubelet
-from actors.local.private_directory import private_directory
 from actors.local.store.object_store import ObjectStore
 from actors.pods.pod import ROLE_EXECUTOR, ROLE_LABEL
 from actors.runtime import Clock, Entropy, SystemClock, TimerThread

@@ -1,22 +1,22 @@
 """Files of the certificates and keys that a kubeconfig or an exec plugin gives as data: OpenSSL reads keys from files.
 
-Only this user can read them. They are removed when the program ends, and before that when many newer ones came: an exec
-plugin may give a new key every hour. Where no folder can be written (a read-only file system, a full disk), Linux keeps
-them in its memory.
+Only this user can read them. They are removed when the program ends (see `private_directory`), and before that when
+many newer ones came: an exec plugin may give a new key every hour. Where no folder can be written (a read-only file
+system, a full disk), Linux keeps them in its memory.
 """
 
 from __future__ import annotations
 
-import atexit
 import errno
 import os
 import tempfile
 import threading
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Final
 
 from actors.errors import SettingsError
+from actors.kube.auth.private_directory import private_directory
 
 __all__ = ["MOST", "file_with"]
 
@@ -27,7 +27,8 @@ _files: Final[dict[bytes, str]] = {}
 _in_memory: Final[dict[str, int]] = {}
 """By name: the descriptors that keep files without a folder."""
 _lock: Final = threading.Lock()
-_owner = os.getpid()
+_directories: Final[dict[int, Path]] = {}
+"""By process: a forked child has one of its own."""
 
 
 def file_with(data: bytes) -> str:
@@ -61,7 +62,10 @@ def _written(data: bytes) -> str:
 
 
 def _on_disk(data: bytes) -> str:
-    descriptor, name = tempfile.mkstemp(prefix="executor-pods-")  # of mode 0600
+    directory = _directories.get(os.getpid())
+    if directory is None or not directory.is_dir():
+        directory = _directories[os.getpid()] = private_directory(ExitStack())
+    descriptor, name = tempfile.mkstemp(dir=directory)  # of mode 0600
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
@@ -88,10 +92,3 @@ def _remove(name: str) -> None:
         return
     with suppress(OSError):
         Path(name).unlink()
-
-
-@atexit.register
-def _remove_all() -> None:
-    if os.getpid() == _owner:  # not in a forked child: its parent goes on to use them
-        for name in _files.values():
-            _remove(name)
