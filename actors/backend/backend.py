@@ -332,7 +332,7 @@ class Backend(Actor):
         if change is not None and self._shutdown.has_begun:
             self._shutdown.permission_changed()
         elif change is LeaseChange.FIRST_GRANT:
-            self._startup.may_write()
+            self._startup.advance()
         elif change is LeaseChange.CHANGED_HANDS:
             self._startup.restart_allocator()
 

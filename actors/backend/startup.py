@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from actors import kube
+from actors.backend.deletion.remaining_pods import LOST_REQUESTS
 from actors.backend.driver_pod import DriverPod, DriverPodMessage
 from actors.backend.rbac import LIST_PODS, Reviews, Right, lacking, needed
 from actors.errors import ApiError, BadRequest, Forbidden, NotFound, Unauthorized, Unavailable
@@ -20,7 +21,7 @@ from actors.kube.retries import Patience, requested_wait, retry_delay
 from actors.lease.record import lease_name
 from actors.messages import BackendStarted
 from actors.messages.internal import KeepLease, LookAgain, Relist, StartPolling, StartWatching, names
-from actors.runtime import Backoff
+from actors.runtime import Backoff, elapsed, later
 from actors.text import get_logger
 
 if TYPE_CHECKING:
@@ -144,13 +145,13 @@ class Startup:
 
         1. GET the driver's pod, if there is one. It will own the executors.
         2. Start the children, each with its first messages (`introduce`). The sources begin to list, and the lease
-           keeper begins to acquire the lease. Once it is ours, the fleet is listed again (`may_write`).
+           keeper begins to acquire the lease.
         3. Ask the server to review all our rights, and for our namespace: a LIST of one that does not exist is empty.
            Wait for its answers, and for a `Freshness` with a full sync.
         4. Send `BackendStarted` to the driver and `LedgerLoaded` to LifecycleManager.
         5. Wait until executors may be created: `LeaseHeld` was received, and the driver's pod is ready.
-        6. Send `TakeOver` to LifecycleManager. It requests the adoption of existing pods and answers `TakenOver`. After
-           the list that began when the lease was ours, it answers `AdoptionEnded`: what comes later is a stranger's.
+        6. Send `TakeOver` to LifecycleManager. It requests the adoption of existing pods and answers `TakenOver`.
+           With a lease, `AdoptionEnded` follows after another list (`_take_over`): what comes later is a stranger's.
         7. Send `LedgerLoaded` and `SetTotalExpectedExecutors` to the Allocator (`Executors.handlers`, `TakenOver`). The
            Allocator sends `BeginEpoch` to the RequestPool; after `EpochBegun` and a full sync it requests executors:
            `ExecutorsRequested` to the Backend, `CreatePod` to the RequestPool.
@@ -176,14 +177,8 @@ class Startup:
             self._begin_fleet()
         if self._is_takeover_due and self._permission.may_create:
             self._is_takeover_due = False
-            self._executors.introduce_allocator(self._permission.granted_at)
+            self._take_over()
         self._permission.begin_to_notify()
-
-    def may_write(self) -> None:
-        """Nobody else writes any more: list what the last holder of the lease has left."""
-        if self._permission.granted_at is not None:
-            self._supervisor.address(names.POLL).tell(LookAgain(timedelta()))
-        self.advance()
 
     def introduce(self, name: str) -> None:
         """Send a child its first messages, at each of its starts."""
@@ -261,6 +256,16 @@ class Startup:
         self._executors.begin()
         self._kills.begin()
         self._executors.introduce_lifecycle_manager()
+
+    def _take_over(self) -> None:
+        """Take the fleet over. With a lease, list what its last holder has left, also by requests under way."""
+        since = self._permission.granted_at
+        if since is not None and self._executors.had_drivers:
+            since = later(since, LOST_REQUESTS)
+        self._executors.introduce_allocator(since)
+        if since is not None:
+            left = elapsed(self._backend.clock.monotonic(), since)
+            self._supervisor.address(names.POLL).tell(LookAgain(max(left, timedelta())))
 
     def _fail_if_it_lasts(self, outcome: Outcome) -> None:
         if not isinstance(outcome, ApiError):

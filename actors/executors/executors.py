@@ -138,12 +138,17 @@ class Executors:
             ledger = self._state.ledger
             self._children[STORE].tell(CloseAdoption(ledger.requested_ids.union(IdRanges.of(ledger.entries))))
 
-    def introduce_allocator(self, lease_since: Moment | None) -> None:
+    @property
+    def had_drivers(self) -> bool:
+        """Whether some driver has requested executors, this one or another."""
+        return self._state.ledger.next_id > 1
+
+    def introduce_allocator(self, alone_since: Moment | None) -> None:
         """Have existing pods adopted first; `TakenOver` then sends the Allocator the ledger and the target.
 
-        `lease_since` is when the lease became ours; None without one, so that other drivers may write, too.
+        `alone_since` is when no other driver could create pods any more; None without a lease, when any may.
         """
-        self._take_over = TakeOver(self._take_over.serial + 1, lease_since)
+        self._take_over = TakeOver(self._take_over.serial + 1, alone_since)
         self._children[LIFECYCLE].tell(self._take_over)
 
     def hold_allocator(self) -> None:

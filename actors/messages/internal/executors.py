@@ -210,8 +210,8 @@ class TakeOver:
 
     serial: int
     since: Moment | None = None
-    """When the lease became ours. After a full sync that was requested later, `AdoptionEnded` is to follow: an earlier
-    one may lack pods of the last holder. None without a lease."""
+    """When no other driver could create pods any more. After a full sync that was requested later, `AdoptionEnded` is
+    to follow: an earlier one may lack pods of the last holder of the lease. None without a lease."""
 
 
 @dataclass(frozen=True, slots=True)
