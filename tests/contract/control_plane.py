@@ -83,8 +83,9 @@ class ControlPlane:
                 "Content-Type": "application/merge-patch+json" if patch else "application/json",
             },
         )
-        context = ssl.create_default_context(cafile=self.authority)
-        with urllib.request.urlopen(request, context=context, timeout=30) as response:
+        with_authority = urllib.request.HTTPSHandler(context=ssl.create_default_context(cafile=self.authority))
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), with_authority)
+        with opener.open(request, timeout=30) as response:
             answer = response.read()
         found: dict[str, Any] = json.loads(answer) if answer.startswith(b"{") else {}
         return found

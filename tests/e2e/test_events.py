@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import uuid
@@ -73,6 +74,7 @@ def described(kubeconfig: Path, namespace: str, what: str, reason: str) -> list[
             text=True,
             timeout=SAFETY,
             check=True,
+            env={**os.environ, "HOME": str(kubeconfig.parent)},
         )
         for line in done.stdout.partition("\nEvents:")[2].splitlines():
             if reason in line.split():

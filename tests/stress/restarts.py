@@ -203,7 +203,8 @@ class History(threading.Thread):
         authority = base64.b64decode(cluster["certificate-authority-data"]).decode()
         url = f"{cluster['server']}/api/v1/namespaces/default/pods?watch=true"
         request = urllib.request.Request(url, headers={"Authorization": f"Bearer {user['token']}"})
-        self._stream = urllib.request.urlopen(request, context=ssl.create_default_context(cadata=authority))
+        with_authority = urllib.request.HTTPSHandler(context=ssl.create_default_context(cadata=authority))
+        self._stream = urllib.request.build_opener(urllib.request.ProxyHandler({}), with_authority).open(request)
         self.pods: dict[str, Object] = {}
         """UID → pod, of those whose object is there."""
         self.ids: dict[str, int] = {}
