@@ -234,9 +234,8 @@ def _rules(rules: Iterable[_Rule], rights: frozenset[Right] | None, lease: str |
             lines = [line for line in lines if Right(line.split()[1], rule.resource) in rights]
         if lines:
             yield "" if rights is not None else rule.when
-            of_one = [
-                line for line in lines if lease is not None and rule.resource == LEASES and " create " not in line
-            ]
+            names_one = lease is not None and rule.resource == LEASES
+            of_one = [line for line in lines if names_one and line.split()[1] != "create"]
             yield from _rule(rule.resource, of_one, lease)
             yield from _rule(rule.resource, [line for line in lines if line not in of_one])
 

@@ -13,6 +13,7 @@ import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
+from urllib.request import getproxies_environment
 
 import yaml
 
@@ -28,7 +29,7 @@ __all__ = ["ProviderFailed", "authorization"]
 
 
 _LOG_OF_SECRETS: Final = "requests_oauthlib.oauth2_session"
-"""The package's package logs the client's secret and the tokens at DEBUG."""
+"""By which the package asks for a token. It logs the client's secret and the tokens at DEBUG."""
 
 _surroundings = threading.Lock()
 """Held while the environment is another one."""
@@ -87,7 +88,7 @@ def _reached_as_others(provider: dict[str, Any]) -> Iterator[None]:
     """
     config = provider.get("config")
     issuer = str(config.get("idp-issuer-url", "")) if isinstance(config, dict) else ""
-    if not issuer or _proxy_of(issuer) is not None:
+    if not issuer or not getproxies_environment() or _proxy_of(issuer) is not None:
         yield
         return
     with _surroundings:
