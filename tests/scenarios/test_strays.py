@@ -16,7 +16,7 @@ from actors.messages import BackendFailed, ExecutorRemoved, ExecutorRunning, Get
 from actors.pods.ids import LAST_BELIEVED_ID
 from actors.pods.loss import LossKind
 from actors.pods.pod import EXECUTOR_ID_LABEL
-from tests.scenarios.fleets import PARTS, ended, fleet, name, names
+from tests.scenarios.fleets import PARTS, ended, fleet, name, names, patch
 from tests.scenarios.liar import LyingWorld
 from tests.scenarios.rivals import Rivals
 from tests.scenarios.test_volumes import Disks
@@ -193,6 +193,15 @@ def test_a_pod_whose_copied_id_was_refused_is_left_alone_after_the_end_of_that_e
         world.advance(60)
         assert "other-exec-1" in names(world)
         assert [message.executor_id for message in world.heard(ExecutorRemoved)] == [1]
+
+
+def test_a_stop_deletes_executors_whose_label_somebody_has_changed_each_by_its_uid() -> None:
+    with held(4) as world:
+        for executor_id, label in ((1, "2"), (2, "900"), (3, "x")):
+            patch(world, executor_id, labels={EXECUTOR_ID_LABEL: label})
+        world.advance(5)
+        assert world.stop().left_behind == ()
+        assert names(world) == []
 
 
 def test_executors_of_the_last_driver_are_adopted_and_what_comes_after_is_a_strangers() -> None:

@@ -23,6 +23,7 @@ from actors.kube.retries import lacks_server
 from actors.manifests.stop_grace import longest_stop_grace, stop_graces
 from actors.messages.internal import DeletePod, DeletePods, PodsDeleted, ReplaceSnapshot, WithdrawRequests
 from actors.messages.internal.names import POOL
+from actors.pods.ids import id_in_name
 from actors.pods.pod import EXECUTOR_ID_LABEL, INACTIVE_LABEL, Pod, executor_id, fleet_selector, is_selected
 from actors.sources.listing import PageArrived, PagedList
 from actors.text import get_logger
@@ -203,20 +204,21 @@ class FleetDeletion:
         """Whether a pod with our labels has an executor's name and id and, if the driver owns its executors, its owner.
 
         Once adoption is over, its id is one that the ledger knows, unless an earlier driver set the pod aside. One that
-        the ledger knows by its UID may have lost its owner, or may not have been adopted yet.
+        the ledger knows by its UID may have lost its owner or its id, or may not have been adopted yet.
         """
         number = executor_id(pod)
-        if number is None:
-            return False
-        if not (self._state.is_ours(number) or pod.labels.get(INACTIVE_LABEL) == "true"):
+        entry = self._state.ledger.entries.get(id_in_name(pod.name) or 0)
+        if entry is not None and entry.uid == pod.uid:
+            return True
+        if number is None or not (self._state.is_ours(number) or pod.labels.get(INACTIVE_LABEL) == "true"):
             return False
         ours = {str(owner["uid"]) for owner in self._driver_pod.owners}
-        entry = self._state.ledger.entries.get(number)
-        is_known = entry is not None and entry.uid == pod.uid
-        return not ours or is_known or any(owner.uid in ours for owner in pod.metadata.owner_references or ())
+        return not ours or any(owner.uid in ours for owner in pod.metadata.owner_references or ())
 
     def _is_to_go(self, pod: Pod) -> bool:
-        return self._is_selected(pod) and self._is_ours(pod) and (self._only is None or executor_id(pod) in self._only)
+        return (
+            self._is_selected(pod) and self._is_ours(pod) and (self._only is None or id_in_name(pod.name) in self._only)
+        )
 
     def _observed(self) -> list[Pod]:
         """Return the pods of the newest snapshot that are to go."""
@@ -312,4 +314,8 @@ def in_bulk(pods: Iterable[Pod], listed: Iterable[Pod]) -> frozenset[str]:
     """Return the UIDs of those of these pods that a selector by their ids hits, and nothing else in the list."""
     by_uid = {pod.uid: pod for pod in pods}
     others = {pod.labels.get(EXECUTOR_ID_LABEL) for pod in listed if pod.uid not in by_uid}
-    return frozenset(uid for uid, pod in by_uid.items() if pod.labels.get(EXECUTOR_ID_LABEL) not in others)
+    return frozenset(
+        uid
+        for uid, pod in by_uid.items()
+        if executor_id(pod) is not None and pod.labels.get(EXECUTOR_ID_LABEL) not in others
+    )
