@@ -499,7 +499,8 @@ def _table(
     """Return who receives which message. Each message has one handler."""
     table: dict[type, _Row] = {}
     for part in handlers:
-        assert not table.keys() & part.keys(), "two handlers for one message"
+        if table.keys() & part.keys():
+            raise TypeError("two handlers for one message")
         table |= {kind: _Row(handle, ()) for kind, handle in part.items()}
     for part in listeners:
         for kind, listen in part.items():

@@ -81,14 +81,13 @@ def test_importing_the_package_does_not_import_the_kubernetes_client() -> None:
 
 
 def test_nothing_depends_on_what_python_drops_if_it_is_told_to() -> None:
-    """With -OO there are neither docstrings nor assertions. One that calls something else may change something."""
+    """With -OO there are neither docstrings nor assertions. One that only tells mypy a type calls nothing else."""
     for path in MODULES:
         for node in ast.walk(tree(PACKAGE / path)):
             assert not (isinstance(node, ast.Attribute) and node.attr == "__doc__"), path
             if isinstance(node, ast.Assert):
                 parts = list(ast.walk(node.test))
-                calls = [ast.unparse(part.func) for part in parts if isinstance(part, ast.Call)]
-                assert all(call == "isinstance" or call.endswith(".keys") for call in calls), path
+                assert {ast.unparse(part.func) for part in parts if isinstance(part, ast.Call)} <= {"isinstance"}, path
                 assert not [part for part in parts if isinstance(part, ast.NamedExpr | ast.Await)], path
 
 
