@@ -8,6 +8,7 @@ during a stop. No handler blocks.
 
 from __future__ import annotations
 
+import os
 import platform
 from contextlib import ExitStack
 from datetime import timedelta
@@ -24,7 +25,7 @@ from actors.backend.driver_messages import FROM_DRIVER, checked
 from actors.backend.driver_pod import DriverPod
 from actors.backend.shutdown import PATIENCE, Shutdown
 from actors.backend.startup import Startup
-from actors.errors import Refused
+from actors.errors import Refused, SettingsError
 from actors.executors.executors import Executors
 from actors.executors.fleet_context import FleetContext
 from actors.executors.fleet_state import FleetState
@@ -70,7 +71,6 @@ from actors.text import get_logger, log_with
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
-    from os import PathLike
 
     from actors.backend.children import Maker
     from actors.backend.process.fleet_process import FleetProcess
@@ -103,7 +103,7 @@ class Backend(Actor):
         owner: ActorRef[Any] | Address | Callable[[ToDriver], object],
         api: PodApi | None = None,
         *,
-        kubeconfig: str | PathLike[str] | None = None,
+        kubeconfig: str | os.PathLike[str] | None = None,
         context: str | None = None,
         system: ActorSystem | None = None,
         roll_policy: RollPolicy | None = None,
@@ -137,6 +137,8 @@ class Backend(Actor):
             raise TypeError(f"owner must be the driver's actor_ref, or a function, not {_kind_of(owner)}")
         if replace_if is not None and not _is_function(replace_if):
             raise TypeError(f"replace_if must be a function of an ExecutorRemoved, not {_kind_of(replace_if)}")
+        if kubeconfig is not None and not os.fspath(kubeconfig):
+            raise SettingsError("kubeconfig = '': must be the path of a file, or None for the files that kubectl reads")
         if api is not None and (kubeconfig is not None or context is not None):
             raise TypeError("api has a cluster of its own: give either api, or kubeconfig and context")
         given = system or installed_system()

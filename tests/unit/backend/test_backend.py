@@ -169,6 +169,14 @@ def test_settings_or_an_owner_that_are_none_are_refused_in_a_sentence(kit: Kit) 
             start(settings(), owner)
     with pytest.raises(TypeError, match=r"^api has a cluster of its own: give either api, or kubeconfig and context$"):
         start(settings(), driver.address, ManualPodApi(), context="test")
+    with pytest.raises(
+        SettingsError, match=r"^kubeconfig = '': must be the path of a file, or None for the files that"
+    ):
+        start(settings(), driver.address, kubeconfig="")
+    with pytest.raises(
+        TypeError, match=r"^replace_if must be a function of an ExecutorRemoved, not a coroutine function$"
+    ):
+        start(settings(), driver.address, replace_if=on_event)
     assert [actor.name for actor in kit.dispatcher.actors] == ["driver"]
 
 
