@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from actors.pods.state import PodRules
     from actors.settings import Settings
 
-__all__ = ["EarlyEnds", "StartFailures", "was_start_failure"]
+__all__ = ["ENDED_BY_ITSELF", "EarlyEnds", "StartFailures", "was_start_failure"]
 
 ENDED_BY_ITSELF: Final = CAUSED_BY_APP | {LossKind.FINISHED, LossKind.NEVER_STARTED}
 """The kinds that count as start failures. A program that only ends at once would otherwise be created in a loop."""

@@ -165,7 +165,7 @@ def test_every_kind_of_loss_is_explained_and_whether_the_application_caused_it()
 @pytest.mark.parametrize(
     ("file", "kinds"),
     [
-        ("actors/page/static/words.js", r"BY_APP = new Set\(\[(.+)\]\)"),
+        ("actors/page/static/words.js", r'"by-app": \[(.+)\]'),
         ("config/prometheus/alerts.yaml", r'removed_total\{kind=~"(.+?)"\}'),
         ("config/prometheus/dashboard.json", r"Only (.+) are the application's doing"),
     ],
@@ -173,6 +173,12 @@ def test_every_kind_of_loss_is_explained_and_whether_the_application_caused_it()
 def test_whoever_names_the_kinds_that_the_application_causes_names_them_all(file: str, kinds: str) -> None:
     [named] = re.findall(kinds, read(file))
     assert set(re.findall(r"[A-Z_]{2,}", named)) == CAUSED_BY_APP
+
+
+def test_the_page_has_each_kind_in_one_of_its_colours() -> None:
+    """One that is left out would be shown as the cluster's doing."""
+    table = read("actors/page/static/words.js").partition("const LOSSES = {")[2].partition("};")[0]
+    assert sorted(re.findall(r'"([A-Z_]+)"', table)) == sorted(LossKind)
 
 
 COMMANDS = (

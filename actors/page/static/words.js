@@ -5,11 +5,15 @@ export const STATES = ["requested", "pending", "running", "stuck", "terminating"
 /** A sign beside the colour, so that nobody needs to tell colours apart. */
 export const GLYPHS = { requested: "○", pending: "◔", running: "●", stuck: "▲", terminating: "◐", ended: "■" };
 
-const BY_APP = new Set(["EXITED", "OOM_KILLED", "STORAGE_EXCEEDED", "HUNG"]);
-const IN_ORDER = new Set(["FINISHED", "KILLED_BY_DRIVER", "RELEASED"]);
+const LOSSES = {
+  "by-app": ["EXITED", "OOM_KILLED", "STORAGE_EXCEEDED", "HUNG"],
+  "by-cluster": ["EVICTED", "PREEMPTED", "NODE_LOST", "DELETED", "NEVER_STARTED", "MISSING", "DISCONNECTED"],
+  "in-order": ["FINISHED", "KILLED_BY_DRIVER", "RELEASED"],
+};
+const CLASSES = new Map(Object.entries(LOSSES).flatMap(([name, kinds]) => kinds.map((kind) => [kind, name])));
 
 /** Return the class of a loss kind: caused by the application, by the infrastructure, or in order. */
-export const lossClass = (kind) => (BY_APP.has(kind) ? "by-app" : IN_ORDER.has(kind) ? "in-order" : "by-cluster");
+export const lossClass = (kind) => CLASSES.get(kind) ?? "by-cluster";
 
 /** Return a duration in at most two units, as kubectl prints ages: 42s, 4m10s, 3h5m, 2d4h. */
 export function age(seconds) {

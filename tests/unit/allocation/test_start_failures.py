@@ -9,13 +9,20 @@ import pytest
 
 from actors.allocation.executor_tracker import ExecutorTracker
 from actors.allocation.profile import Profiles
-from actors.allocation.start_failures import EarlyEnds, StartFailures, was_start_failure
+from actors.allocation.start_failures import ENDED_BY_ITSELF, EarlyEnds, StartFailures, was_start_failure
+from actors.pods.loss_kind import LossKind
 from actors.pods.pod import ContainerState, ContainerStatus, Pod, PodStatus, TerminatedState
 from actors.pods.state import PodDeleted, PodFailed, PodState, PodSucceeded
 from actors.runtime import Entropy
 from tests.unit.views import RULES, View, evicted, failed, going, pending, running, settings, succeeded, waiting
 
 TEN = timedelta(seconds=10)
+
+BY_OTHERS = {
+    *(LossKind.EVICTED, LossKind.PREEMPTED, LossKind.NODE_LOST, LossKind.DELETED, LossKind.KILLED_BY_DRIVER),
+    *(LossKind.MISSING, LossKind.DISCONNECTED, LossKind.RELEASED),
+}
+"""The kinds after which the next executor may well start."""
 
 
 def ended_between(started: datetime | None, finished: datetime | None) -> Pod:
@@ -81,6 +88,10 @@ class Rig:
     def fail(self, now: float) -> None:
         """Another executor failed to start."""
         self.profile.add_start_failures(1, most=99, now=now, entropy=Entropy(0))
+
+
+def test_each_kind_of_loss_counts_or_is_the_doing_of_others() -> None:
+    assert sorted([*ENDED_BY_ITSELF, *BY_OTHERS]) == sorted(LossKind)
 
 
 def test_an_end_is_counted_once_though_it_is_in_several_batches() -> None:

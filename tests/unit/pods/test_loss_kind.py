@@ -220,8 +220,16 @@ def table() -> dict[str, tuple[LossKind, int, bool]]:
     return {how: (LossKind(kind), int(code), by_app == "yes") for how, kind, code, by_app in rows}
 
 
+NO_END_SEEN = {LossKind.DISCONNECTED, LossKind.HUNG, LossKind.MISSING, LossKind.RELEASED}
+"""The kinds of executors whose pods were not seen to end."""
+
+
 def test_the_page_has_each_way_to_end() -> None:
     assert list(table()) == list(LIVES)
+
+
+def test_there_is_a_way_to_end_for_each_kind() -> None:
+    assert {life.end().kind for life in LIVES.values()} == set(LossKind) - NO_END_SEEN
 
 
 @pytest.mark.parametrize("how", LIVES)
