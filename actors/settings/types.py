@@ -394,7 +394,7 @@ def _replace(value: object) -> object:
     given = from_json(value)
     if given in ("always", "never"):
         return given
-    if isinstance(given, (list, tuple, set, frozenset)) and given and all(each in set(LossKind) for each in given):
+    if isinstance(given, (list, tuple, set, frozenset)) and given and all(each in tuple(LossKind) for each in given):
         return tuple(sorted({LossKind(each) for each in given}))
     raise ValueError(f'must be "always", "never", or a list of loss kinds: {", ".join(LossKind)}')
 

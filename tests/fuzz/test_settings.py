@@ -14,6 +14,7 @@ from actors.errors import SettingsError
 from actors.manifests.executor_pod import ExecutorManifests, check_template
 from actors.settings.loading import ENV_PREFIX
 from actors.settings.model import Settings, setting_names
+from actors.settings.profiles import ShapeSettings
 from tests.fuzz.material import DEEP, SECRET, scalars, spoiled, tried, values
 
 if TYPE_CHECKING:
@@ -57,6 +58,14 @@ PATCH: dict[str, Any] = {
 CLAIM = {"name": "data", "mount_path": "/data", "size": "10Gi"}
 RESOURCES = {"requests": {"cpu": "1"}, "limits": {"cpu": "1"}}
 SHAPE: dict[str, Any] = {
+    "image": "i",
+    "command": ["work"],
+    "drain_timeout": "60s",
+    "drain_command": ["drain"],
+    "stop_grace_period": "9s",
+    "share_process_namespace": True,
+    "on_oom": {"factor": 1.5, "max": "8Gi"},
+    "replace": ["EVICTED"],
     "args": ["--port"],
     "working_dir": "/app",
     "env": {"PASSWORD": SECRET, "TOKEN": {"secret": "db", "key": "token", "optional": True}},
@@ -65,6 +74,7 @@ SHAPE: dict[str, Any] = {
     "tolerations": [{"key": "spot", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 5}],
     "image_pull_secrets": ["registry"],
     "priority_class": "batch",
+    "node_selector": {"disk": "ssd"},
     "labels": {"team": "blue"},
     "annotations": {"note": "x"},
 }
@@ -124,9 +134,16 @@ def test_any_claim_and_resource_makes_manifests_or_is_refused(where: str, claim:
     made_or_refused(**({"executor": given_} if where == "executor" else {"profiles": {"big": given_}}))
 
 
+def test_every_setting_of_a_pod_is_spoiled() -> None:
+    elsewhere = {"instances", "pod_template", "template_patch", "resources", "claims"}
+    assert set(SHAPE) | elsewhere == set(ShapeSettings.model_fields)
+    shape: Any = {"pod_template": TEMPLATE, **SHAPE}
+    check_template(Settings(app_id="app", executor=shape))
+
+
 @given(spoiled(SHAPE))
 def test_any_variables_labels_and_tolerations_make_manifests_or_are_refused(shape: Any) -> None:
-    made_or_refused(executor={"image": "i", "pod_template": TEMPLATE, **(shape if isinstance(shape, dict) else {})})
+    made_or_refused(executor={"pod_template": TEMPLATE, **(shape if isinstance(shape, dict) else {})})
 
 
 @pytest.mark.parametrize(

@@ -570,7 +570,7 @@ def test_a_profile_replaces_all_losses_none_or_those_of_some_kinds(given: Any, r
     assert Settings(executor={"replace": given}).replaced("default") == replaced
 
 
-@pytest.mark.parametrize("given", ["sometimes", "EVICTED", [], ["EVICTED", "LOST"], True, None, 3, [3]])
+@pytest.mark.parametrize("given", ["sometimes", "EVICTED", [], ["EVICTED", "LOST"], True, None, 3, [3], [["EVICTED"]]])
 def test_another_rule_of_replacement_is_refused(given: Any) -> None:
     (problem,) = refused(executor={"replace": given})
     allowed = ", ".join(LossKind)
