@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import unicodedata
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from enum import IntEnum
@@ -158,23 +159,28 @@ flags = st.one_of(st.booleans(), st.none(), anything)
 graces = st.one_of(st.none(), st.just(timedelta(seconds=2)), st.just(timedelta.max), st.just(-timedelta(1)), anything)
 victims = st.one_of(st.sampled_from(POLICIES), anything.filter(lambda value: not callable(value)), st.just(hash))
 
-questions = st.sampled_from((GetExecutorIds(), GetExecutors(), HasEnoughExecutors(), GetFleetStatus()))
+WITHOUT_VALUES = tuple(kind for kind in get_args(FromDriver) if not fields(kind))
 about_one = st.builds(
     lambda kind, executor_id: kind(executor_id),
     st.sampled_from(ABOUT_ONE),
     anything,
 )
+DRAWN: dict[Any, tuple[st.SearchStrategy[Any], ...]] = {
+    KillExecutors: (many, flags, graces),
+    RetireExecutors: (many, graces, flags),
+    HoldFleet: (graces,),
+    ScaleExecutors: (totals, victims, graces),
+    DecommissionExecutors: (many,),
+    RequestTotalExecutors: (totals, flags),
+    FollowFleet: (st.one_of(st.just(str), anything),),
+    StopBackend: (odd | values.filter(lambda value: value is not None and not isinstance(value, bool)),),
+}
+"""The values of the other messages."""
+
 messages = st.one_of(
-    questions,
+    st.sampled_from([kind() for kind in WITHOUT_VALUES]),
     about_one,
-    st.builds(KillExecutors, many, flags, graces),
-    st.builds(RetireExecutors, many, graces, flags),
-    st.builds(HoldFleet, graces),
-    st.builds(ScaleExecutors, totals, victims, graces),
-    st.builds(DecommissionExecutors, many),
-    st.builds(RequestTotalExecutors, totals, flags),
-    st.builds(FollowFleet, st.one_of(st.just(str), anything)),
-    st.builds(StopBackend, odd | values.filter(lambda value: value is not None and not isinstance(value, bool))),
+    *(st.builds(kind, *given_) for kind, given_ in DRAWN.items()),
 )
 
 
@@ -303,7 +309,7 @@ def sees(world: World, log: Log, message: FromDriver, *, is_asked: bool) -> None
 
 
 def test_every_message_of_a_driver_is_fuzzed() -> None:
-    assert set(ANSWERS) == set(get_args(FromDriver))
+    assert set(ANSWERS) == {*WITHOUT_VALUES, *ABOUT_ONE, *DRAWN} == set(get_args(FromDriver))
 
 
 def test_the_answer_that_each_message_declares_is_the_one_it_gets() -> None:
