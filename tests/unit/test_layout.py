@@ -12,6 +12,7 @@ import pytest
 
 import actors
 from actors.messages import FromDriver, ToDriver
+from actors.settings.model import setting_names
 from tests.import_graph import Graph, circles, layers, module_graph, room_graph, tree, upward
 
 PACKAGE: Final = Path(actors.__file__).parent
@@ -127,3 +128,9 @@ def sentences(text: str) -> int:
 def test_whatever_a_driver_sends_or_receives_is_a_public_name() -> None:
     messages = {message.__name__ for message in (*get_args(FromDriver), *get_args(ToDriver))}
     assert messages - set(actors.__all__) == set()
+
+
+def test_whatever_can_be_set_is_read() -> None:
+    nodes = (node for path in MODULES for node in ast.walk(tree(PACKAGE / path)))
+    read = {node.attr for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)}
+    assert {name for name in setting_names() if name.rpartition(".")[2] not in read} == set()
