@@ -183,15 +183,13 @@ def _add(spec: dict[str, Any], part: str, items: Sequence[dict[str, Any]]) -> No
 
 def _equip(executor: dict[str, Any], profile: ProfileSettings) -> None:
     """Apply the settings of the executor's container."""
-    if profile.image is not None:
-        executor["image"] = profile.image
+    texts = {"image": profile.image, "workingDir": profile.working_dir}
+    executor |= {name: text for name, text in texts.items() if text is not None}
     if profile.command is not None:
         executor["command"] = list(profile.command)
         executor.pop("args", None)
     if profile.args is not None:
         executor["args"] = list(profile.args)
-    if profile.working_dir is not None:
-        executor["workingDir"] = profile.working_dir
     if profile.env:
         own = {name: _variable(name, value) for name, value in profile.env.items()}
         given = executor.get("env") or []
