@@ -228,7 +228,7 @@ def run(  # noqa: PLR0917 - typer passes them all by name
     _check_choice("--log-level", log_level, LogLevel)
     settings = Settings.load(config, **overrides(namespace, executors, image, command))
     if settings.executor.image is None and settings.executor.pod_template is None and not local:
-        raise typer.BadParameter("no image: set --image, executor.image or a pod template")
+        raise typer.BadParameter("no image: set --image, executor.image or a pod template; --local needs none")
     cluster = None
     if local:
         cluster = _cluster(fail_pulls, lose_node, node_outage, realistic=realistic, namespace=settings.namespace)

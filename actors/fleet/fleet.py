@@ -66,7 +66,7 @@ class BaseFleet(ABC):
         **values: Unpack[FleetValues],
     ) -> None:
         plan = FleetPlan(
-            settings=fleet_settings(settings, values, local=local),
+            settings=fleet_settings(settings, values, local=local, arguments=BaseFleet.__init__.__kwdefaults__ or ()),
             local=local,
             kubeconfig=kubeconfig,
             context=context,

@@ -11,12 +11,15 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, final, overload
 
+from actors.errors import SettingsError
 from actors.fleet.callbacks import is_coroutine_function
 from actors.settings import ExecutorSettings, ExecutorValues, Settings, SettingsValues
 from actors.settings.durations import LONGEST, parse_duration, parse_grace
+from actors.settings.model import setting_names
+from actors.settings.problems import unknown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from actors.executors.replacement import ReplaceRule
     from actors.kube.api import PodApi
@@ -97,14 +100,26 @@ class FleetPlan:
 
 
 def fleet_settings(
-    given: Settings | str | os.PathLike[str] | None, values: Mapping[str, Any], *, local: bool | LocalCluster
+    given: Settings | str | os.PathLike[str] | None,
+    values: Mapping[str, Any],
+    *,
+    local: bool | LocalCluster,
+    arguments: Iterable[str],
 ) -> Settings:
     """Return the settings of a fleet, from its first argument and its keywords.
+
+    Args:
+        given: the first argument.
+        values: the keywords that are no arguments of `Fleet`.
+        local: whether the fleet runs on an embedded cluster.
+        arguments: the keywords that are arguments of `Fleet`, for suggestions.
 
     Raises:
         TypeError: a value is given twice.
         SettingsError: a setting is wrong.
     """
+    if strangers := [name for name in values if name not in Settings.model_fields | ExecutorSettings.model_fields]:
+        raise SettingsError("\n".join(unknown(name, [*arguments, *setting_names()]) for name in strangers))
     settings = _given_settings(given, values)
     if not local:
         return settings

@@ -75,7 +75,7 @@ class _Check:
             return
         if profile.pod_template is None and profile.image is None and not _has_image(pod, container):
             missing, template = (_setting(self.settings, self.name, field) for field in ("image", "pod_template"))
-            yield f"{missing}: is not set, and there is no {template} that names one"
+            yield f"{missing}: is not set, and there is no {template} that names one; local=True and --local need none"
             return
         faults = [
             *_outer_problems(pod),

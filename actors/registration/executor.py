@@ -83,6 +83,18 @@ def encode(message: Mapping[str, Any]) -> bytes:
     return line
 
 
+def _answer(work_id: int, answer: Any) -> bytes:
+    """Return the line of an answer.
+
+    Raises:
+        ValueError: JSON cannot say the answer, or it is too long.
+    """
+    try:
+        return encode({"type": "answer", "work_id": work_id, "answer": answer})
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"the answer to work {work_id} cannot be sent as JSON: {error}") from None
+
+
 BEAT: Final = encode({"type": "beat"})
 
 
@@ -231,7 +243,7 @@ class Executor:
             doing.cancel()  # does nothing if it is done
         await asyncio.wait({doing})
         if not doing.cancelled():
-            link.write(encode({"type": "answer", "work_id": work_id, "answer": doing.result()}))
+            link.write(_answer(work_id, doing.result()))
 
 
 class _Link(asyncio.Protocol):

@@ -232,6 +232,12 @@ def test_a_wrong_setting_is_an_error_before_anything_starts(kind: str) -> None:
         Stage(kind).fleet(instancs=3)
 
 
+@pytest.mark.parametrize(("given", "meant"), [("Local", "local"), ("pag", "page"), ("onevent", "on_event")])
+def test_a_misspelled_argument_is_an_error_that_names_the_argument(kind: str, given: str, meant: str) -> None:
+    with pytest.raises(SettingsError, match=rf"^{given}: there is no such setting; did you mean {meant}\?$"):
+        Stage(kind).fleet(**{given: 1})
+
+
 def test_settings_are_given_as_settings_or_as_values(kind: str, tmp_path: Any) -> None:
     stage = Stage(kind)
     file = tmp_path / "fleet.toml"

@@ -97,7 +97,7 @@ WRONG_ARGUMENTS = {
     "run --local --namespace=": "namespace = '': must be a DNS label",
     "run --local --namespace A_b": "namespace = 'A_b': must be a DNS label",
     "run --local --image=": "executor.image = '': must be text without spaces",
-    "run": "no image: set --image, executor.image or a pod template",
+    "run": "no image: set --image, executor.image or a pod template; --local needs none",
     "run --image x --kubeconfig /nowhere": "/nowhere",
     "local --port 70000": "Invalid value for '--port':",
     "nonsense": "No such command 'nonsense'.",

@@ -111,7 +111,15 @@ def test_a_good_file_is_ok_with_its_profiles_and_targets(tmp_path: Path, capsys:
                 "allocaton: there is no such setting; did you mean the table [allocation]?",
             ],
         ),
-        ("", ["executor.image: is not set, and there is no executor.pod_template that names one"]),
+        (
+            "",
+            [
+                (
+                    "executor.image: is not set, and there is no executor.pod_template that names one; "
+                    "local=True and --local need none"
+                ),
+            ],
+        ),
         (
             '[executor]\nimage = "i"\ntemplate_patch = { kind = "Job", spec = { restartPolicy = "Always" } }\n',
             [

@@ -116,7 +116,10 @@ def test_the_settings_image_is_enough_for_the_executors_container_but_not_for_ot
 
 
 def test_an_image_must_come_from_somewhere() -> None:
-    assert refused() == "executor.image: is not set, and there is no executor.pod_template that names one"
+    assert refused() == (
+        "executor.image: is not set, and there is no executor.pod_template that names one; "
+        "local=True and --local need none"
+    )
     check(template_patch={"spec": {"containers": [{"name": "executor", "image": "i"}]}})
 
 
@@ -193,7 +196,8 @@ def test_each_profile_needs_an_image_from_somewhere() -> None:
     check(profiles={"a": {}, "b": {"pod_template": TEMPLATE, "image": None}}, image="i")
 
     assert refused(image="i", profiles={"a": {"image": None}}) == (
-        "profile 'a': profiles.a.image: is not set, and there is no executor.pod_template that names one"
+        "profile 'a': profiles.a.image: is not set, and there is no executor.pod_template that names one; "
+        "local=True and --local need none"
     )
 
 

@@ -202,6 +202,22 @@ def test_what_its_function_raises_ends_it() -> None:
     run(main())
 
 
+@pytest.mark.parametrize(("answer", "why"), [({1}, "type set is not JSON"), (float("nan"), "not JSON compliant")])
+def test_an_answer_that_json_cannot_say_is_named_with_its_work(answer: Any, why: str) -> None:
+    async def handle(_: Any) -> Any:
+        return answer
+
+    async def main() -> None:
+        driver = Driver()
+        running = asyncio.ensure_future(driver.executor(handle).run())
+        await settle()
+        driver.connections[0].send(7, "work")
+        with pytest.raises(ValueError, match=f"the answer to work 7 cannot be sent as JSON: .*{why}"):
+            await running
+
+    run(main())
+
+
 def test_cancelling_it_cancels_its_work() -> None:
     async def main() -> None:
         driver = Driver()
