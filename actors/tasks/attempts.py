@@ -62,6 +62,11 @@ class Attempts:
         """Whether the task may run again."""
         return self.refusal is None
 
+    def allows(self, more: int) -> bool:
+        """Whether the task may run again whatever caused so many more losses."""
+        by_app, by_others = self.by_app + more, self.by_others + more
+        return by_app < self.limit and (self.other_limit is None or by_others < self.other_limit)
+
     @property
     def refusal(self) -> str | None:
         """Why the task must not run again: which limit is reached, and the last loss. None: it may."""

@@ -2,12 +2,13 @@
 
 A connection may be lost before its executor is, and an answer may come after a loss. So a task is open again as soon as
 its connection is lost, and its first answer counts, whoever sends it. Why the executor was lost is known later:
-`removed` then counts the loss against the tasks that it had.
+`removed` then counts the loss against the tasks that it had. A task whose losses may be too many already is held until
+their causes are known, so it ends no more executors than its limit allows.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Hashable
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
@@ -72,8 +73,10 @@ class TaskQueue(Generic[T, E]):
         self._at_once = at_once
         self._first = Attempts() if attempts is None else attempts
         self._open: deque[T] = deque()
+        self._held: dict[T, None] = {}
+        """Tasks that nobody works on, and that may have been lost too often."""
         self._unfinished: dict[T, E | None] = {}
-        """Every task that has neither an answer nor failed, and who works on it; None: it is open."""
+        """Every task that has neither an answer nor failed, and who works on it; None: it is open, or held."""
         self._working: dict[E, dict[T, None]] = {}
         """The tasks of each executor, in the order in which they were given."""
         self._free: dict[E, None] = {}
@@ -82,6 +85,8 @@ class TaskQueue(Generic[T, E]):
         """Ids of executors that are terminating: they get no more tasks."""
         self._lost: dict[int, dict[T, None]] = {}
         """By id of an executor: tasks that it had when its connections were lost. It may be gone: `removed` says so."""
+        self._unexplained: Counter[T] = Counter()
+        """How often each task is in `_lost`."""
         self._attempts: dict[T, Attempts] = {}
         """Of the unfinished tasks that had a loss."""
         self._failed: dict[T, Attempts] = {}
@@ -98,7 +103,7 @@ class TaskQueue(Generic[T, E]):
     @property
     def waiting(self) -> int:
         """How many tasks no executor works on: the backlog."""
-        return len(self._open)
+        return len(self._open) + len(self._held)
 
     @property
     def failed(self) -> Mapping[T, Attempts]:
@@ -147,7 +152,8 @@ class TaskQueue(Generic[T, E]):
     def connected(self, executor: E) -> None:
         """An executor may be given tasks. It has none: what it had over an earlier connection was taken back."""
         self._take_back(executor)
-        self._lost.pop(_id_of(executor), None)  # it was the connection that was lost
+        for task in self._explained(_id_of(executor)):  # it was the connection that was lost
+            self._open_if_it_may(task)
         self._working[executor] = {}
         self._free_if_it_may(executor)
 
@@ -159,16 +165,17 @@ class TaskQueue(Generic[T, E]):
         if task not in self._unfinished:
             return False
         if self._unfinished.pop(task) is None:  # it was taken back before the answer came
-            self._open.remove(task)
+            self._take_out(task)
         self._attempts.pop(task, None)
         return True
 
-    def disconnected(self, executor: E) -> tuple[T, ...]:
-        """The connection is lost: its tasks are open again, before all others. Return those that have failed now.
+    def disconnected(self, executor: E) -> None:
+        """The connection is lost: its tasks are open again, before all others.
 
-        A task fails here if `removed` has counted its last allowed loss while this executor worked on it.
+        One is held instead if its limit is reached should the application have caused this loss and the others whose
+        causes are not known: until `removed` says them, or the executors connect again.
         """
-        return self._take_back(executor)
+        self._take_back(executor)
 
     def terminating(self, executor_id: int) -> tuple[E, ...]:
         """Give this executor no more tasks. Return its connections: tell each to stop, it answers what it has."""
@@ -181,18 +188,22 @@ class TaskQueue(Generic[T, E]):
     def removed(self, executor_id: int, reason: LossReason) -> tuple[T, ...]:
         """The executor is gone: count that against the tasks that it had. Return those that have failed now.
 
-        Tasks that it has over a connection that still stands are taken back first. A task that another executor works
-        on meanwhile may still get its answer: it fails when that executor is lost, too.
+        Tasks that it has over a connection that still stands are taken back first. No executor works on a task that
+        fails here.
         """
-        failed = [task for executor in self._connections(executor_id) for task in self._take_back(executor)]
+        for executor in self._connections(executor_id):
+            self._take_back(executor)
         self._closed.discard(executor_id)
-        for task in self._lost.pop(executor_id, {}):
-            if task not in self._unfinished:
-                continue
+        failed = []
+        for task in self._explained(executor_id):
             self._attempts[task] = self._attempts.get(task, self._first).after(reason)
-            if self._unfinished[task] is None and self._fails(task):
-                self._open.remove(task)
+            if not self._attempts[task].may_run_again:
+                self._take_out(task)
+                del self._unfinished[task]
+                self._failed[task] = self._attempts.pop(task)
                 failed.append(task)
+            else:
+                self._open_if_it_may(task)
         return tuple(failed)
 
     # ── helpers ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -204,31 +215,42 @@ class TaskQueue(Generic[T, E]):
         if len(self._working[executor]) < self._at_once and _id_of(executor) not in self._closed:
             self._free[executor] = None
 
-    def _take_back(self, executor: E) -> tuple[T, ...]:
-        """Take its tasks from an executor, and give it no others. Return those that have failed now."""
+    def _take_back(self, executor: E) -> None:
+        """Take its tasks from an executor, and give it no others."""
         self._free.pop(executor, None)
-        failed = []
         for task in reversed(self._working.pop(executor, {})):
             if self._unfinished.get(task) != executor:  # another one has answered it
                 continue
             self._unfinished[task] = None
-            self._lost.setdefault(_id_of(executor), {})[task] = None
-            if self._fails(task):
-                failed.append(task)
-            else:
-                self._repeated += 1
-                self._open.appendleft(task)
-        return tuple(failed)
+            lost = self._lost.setdefault(_id_of(executor), {})
+            if task not in lost:
+                lost[task] = None
+                self._unexplained[task] += 1
+            self._held[task] = None
+            self._open_if_it_may(task)
 
-    def _fails(self, task: T) -> bool:
-        """Return whether a task must not run again. Then it has failed."""
-        attempts = self._attempts.get(task, self._first)
-        if attempts.may_run_again:
-            return False
-        del self._unfinished[task]
-        self._attempts.pop(task, None)
-        self._failed[task] = attempts
-        return True
+    def _explained(self, executor_id: int) -> list[T]:
+        """Return the unfinished tasks that an executor had, now that it is known what became of it."""
+        tasks = self._lost.pop(executor_id, {})
+        for task in tasks:
+            self._unexplained[task] -= 1
+            if not self._unexplained[task]:
+                del self._unexplained[task]
+        return [task for task in tasks if task in self._unfinished]
+
+    def _open_if_it_may(self, task: T) -> None:
+        """Open a held task, before all others, if its limit cannot have been reached."""
+        if task in self._held and self._attempts.get(task, self._first).allows(self._unexplained[task]):
+            del self._held[task]
+            self._open.appendleft(task)
+            self._repeated += 1
+
+    def _take_out(self, task: T) -> None:
+        """Give a task that nobody works on to nobody any more."""
+        if task in self._held:
+            del self._held[task]
+        else:
+            self._open.remove(task)
 
 
 def _id_of(executor: int | HasExecutorId) -> int:

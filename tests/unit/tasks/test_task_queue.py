@@ -46,7 +46,7 @@ def test_an_executor_may_have_several_but_no_second_one_before_all_have_one() ->
 def test_the_tasks_of_a_lost_connection_come_before_all_others_in_their_order() -> None:
     tasks = queue(1, tasks="abcd", at_once=2)
     tasks.assign()
-    assert tasks.disconnected(1) == ()
+    tasks.disconnected(1)
     tasks.connected(2)
     assert tasks.assign() == [(2, "a"), (2, "b")]
     assert tasks.repeated == 2
@@ -90,7 +90,7 @@ def test_a_task_whose_executors_crash_fails_at_the_limit_and_says_why() -> None:
     for executor in (1, 2):
         tasks.connected(executor)
         assert tasks.assign() == [(executor, "a")]
-        assert tasks.disconnected(executor) == ()
+        tasks.disconnected(executor)
         failed = tasks.removed(executor, CRASH)
     assert failed == ("a",)
     assert tasks.is_done
@@ -108,24 +108,50 @@ def test_evictions_never_fail_a_task() -> None:
         assert tasks.removed(executor, EVICTION) == ()
 
 
-def test_a_task_that_reached_its_limit_while_another_executor_works_on_it_may_still_be_answered() -> None:
+def test_a_task_ends_no_more_executors_than_its_limit_however_late_their_ends_are_explained() -> None:
+    tasks = queue(*range(1, 9), tasks="a", attempts=Attempts(limit=3))
+    for executor in (1, 2, 3):
+        assert tasks.assign() == [(executor, "a")]
+        tasks.disconnected(executor)
+    assert tasks.assign() == []
+    assert (tasks.waiting, tasks.repeated, tasks.is_done) == (1, 2, False)
+    assert [tasks.removed(executor, CRASH) for executor in (3, 1, 2)] == [(), (), ("a",)]
+    assert (tasks.waiting, tasks.is_done) == (0, True)
+
+
+def test_a_held_task_is_open_again_once_a_loss_was_not_its_fault() -> None:
+    tasks = queue(1, 2, tasks="ab", attempts=Attempts(limit=1))
+    tasks.assign()
+    tasks.disconnected(1)
+    tasks.disconnected(2)
+    tasks.connected(3)
+    assert tasks.assign() == []
+    tasks.removed(1, EVICTION)
+    assert tasks.assign() == [(3, "a")]
+    tasks.connected(2)
+    assert tasks.assign() == [(2, "b")]
+
+
+def test_a_held_task_may_still_be_answered() -> None:
     tasks = queue(1, 2, tasks="a", attempts=Attempts(limit=1))
     tasks.assign()
     tasks.disconnected(1)
-    assert tasks.assign() == [(2, "a")]
+    assert tasks.answered(1, "a")
+    assert tasks.is_done
     assert tasks.removed(1, CRASH) == ()
-    assert tasks.answered(2, "a")
+    assert tasks.assign() == []
     assert tasks.failed == {}
 
 
-def test_a_task_that_reached_its_limit_fails_when_its_next_executor_is_lost() -> None:
-    tasks = queue(1, 2, tasks="a", attempts=Attempts(limit=1))
+def test_losses_by_others_hold_a_task_if_they_have_a_limit() -> None:
+    tasks = queue(1, 2, 3, tasks="a", attempts=Attempts(limit=9, other_limit=2))
     tasks.assign()
-    tasks.disconnected(1)
+    tasks.removed(1, EVICTION)
     tasks.assign()
-    tasks.removed(1, CRASH)
-    assert tasks.disconnected(2) == ("a",)
-    assert tasks.is_done
+    tasks.disconnected(2)
+    assert tasks.assign() == []
+    tasks.removed(2, CRASH)
+    assert tasks.assign() == [(3, "a")]
 
 
 def test_a_connection_that_was_lost_and_made_again_counts_against_no_task() -> None:
@@ -204,6 +230,8 @@ def test_whatever_happens_each_task_is_answered_or_failed_once_and_none_is_forgo
     last = Link(1000)
     for link in links.values():
         tasks.disconnected(link)
+    for executor_id in range(1, 5):
+        tasks.removed(executor_id, EVICTION)
     tasks.connected(last)
     while batch := tasks.assign():
         for executor, task in batch:
