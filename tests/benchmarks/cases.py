@@ -48,6 +48,8 @@ COUNTS: Final = {
     "lightkube": 200_000,
     "kr8s": 4_000,
     "kopf": 3_000,
+    "client-go": 40_000,
+    "kube-rs": 200_000,
     "decoding only": 100_000,
 }
 """Events for each contestant, so that each takes some seconds."""

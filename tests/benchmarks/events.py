@@ -6,17 +6,21 @@ import asyncio
 import itertools
 import resource
 import socket
+import subprocess
 import threading
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from tests.benchmarks.peers.programs import built
 from tests.benchmarks.pods import FIRST_VERSION, NAMESPACE
+from tests.benchmarks.processor import used
 from tests.benchmarks.serving import Serving
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["measure"]
+__all__ = ["CONTESTANTS", "measure"]
 
 PATH: Final = f"/api/v1/namespaces/{NAMESPACE}/pods?watch=true&resourceVersion={FIRST_VERSION}"
 
@@ -27,12 +31,17 @@ class _Stream:
     def __init__(self, serving: Serving, count: int) -> None:
         self._serving = serving
         self._count = count
+        self._cpu_now: Callable[[], tuple[float, float]] = _cpu
         self._cpu = _cpu()
+
+    def watched_by(self, pid: int) -> None:
+        """Count the processor time of another process."""
+        self._cpu_now = partial(used, pid)
 
     def begin(self) -> None:
         """Start the stream; the caller watches, or is about to."""
         self._serving.ask("watched")
-        self._cpu = _cpu()
+        self._cpu = self._cpu_now()
         self._serving.order("stream", count=self._count)
 
     def begin_aside(self) -> None:
@@ -42,7 +51,7 @@ class _Stream:
     def end(self, at: float | None = None) -> dict[str, float]:
         """Return the figures: the last event arrived at `at`, or now."""
         at = time.monotonic() if at is None else at
-        user, kernel = (now - then for now, then in zip(_cpu(), self._cpu, strict=True))
+        user, kernel = (now - then for now, then in zip(self._cpu_now(), self._cpu, strict=True))
         sent = self._serving.answer()
         seconds = at - sent["began"]
         return {
@@ -64,7 +73,7 @@ def measure(
 ) -> dict[str, float]:
     """Measure `count` events of a fleet: no-ops, as nearly all events of running pods are, or changes."""
     with Serving(pods, joined=joined, changed=changed, shuffled=shuffled) as serving:
-        return _CONTESTANTS[who](serving, pods, _Stream(serving, count))
+        return CONTESTANTS[who](serving, pods, _Stream(serving, count))
 
 
 def _ours(serving: Serving, pods: int, stream: _Stream) -> dict[str, float]:
@@ -148,6 +157,22 @@ def _kopf(serving: Serving, pods: int, stream: _Stream) -> dict[str, float]:
     return figures
 
 
+def _program(language: str) -> Callable[[Serving, int, _Stream], dict[str, float]]:
+    """Measure a program of `peers`, in a process of its own."""
+
+    def measured(serving: Serving, _pods: int, stream: _Stream) -> dict[str, float]:
+        command = [str(built(language)), str(serving.kubeconfig), NAMESPACE]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as peer:
+            assert peer.stdout is not None
+            stream.watched_by(peer.pid)
+            assert peer.stdout.readline() == "watching\n", "it ended before it watched"
+            stream.begin()
+            assert peer.stdout.readline() == "ended\n", "it ended before the stream did"
+            return stream.end()
+
+    return measured
+
+
 def _decoding(serving: Serving, _pods: int, stream: _Stream) -> dict[str, float]:
     """Measure urllib3, line splitting and msgspec into our `Pod`: everything but actors, merge and snapshots."""
     import urllib3  # noqa: PLC0415 - see above
@@ -180,12 +205,14 @@ def _bytes(serving: Serving, _pods: int, stream: _Stream) -> dict[str, float]:
     raise AssertionError("the watch ended")
 
 
-_CONTESTANTS: Final[dict[str, Callable[[Serving, int, _Stream], dict[str, float]]]] = {
+CONTESTANTS: Final[dict[str, Callable[[Serving, int, _Stream], dict[str, float]]]] = {
     "ours": _ours,
     "SharedInformer": _shared_informer,
     "lightkube": _lightkube,
     "kr8s": _kr8s,
     "kopf": _kopf,
+    "client-go": _program("go"),
+    "kube-rs": _program("rust"),
     "decoding only": _decoding,
     "bytes only": _bytes,
 }

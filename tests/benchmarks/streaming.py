@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import ssl
 import tempfile
 import time
@@ -15,6 +14,7 @@ from actors.settings import Settings
 from tests.benchmarks.bare import bodies, post_all
 from tests.benchmarks.lists import snapshots
 from tests.benchmarks.pods import APP_ID, NAMESPACE
+from tests.benchmarks.processor import used
 from tests.contract.control_plane import ASSETS, TOKEN, WITHOUT_ASSETS, ControlPlane
 
 __all__ = ["measure"]
@@ -53,19 +53,12 @@ def _compared(plane: ControlPlane, pods: int) -> dict[str, float]:
     ):
         for turn in range(TURNS + 1):
             for kind, look in (("pages", pages), ("stream", stream)):
-                server, cpu, began = _processor_seconds(plane.server_pid), time.process_time(), time.monotonic()
+                server, cpu, began = sum(used(plane.server_pid)), time.process_time(), time.monotonic()
                 found = look()
-                ended = time.monotonic(), time.process_time(), _processor_seconds(plane.server_pid)
+                ended = time.monotonic(), time.process_time(), sum(used(plane.server_pid))
                 assert found == pods, f"{found} of {pods} pods were listed"
                 if turn:  # the first finds client and server cold
                     taken[f"{kind} s"].append(ended[0] - began)
                     taken[f"{kind} cpu s"].append(ended[1] - cpu)
                     taken[f"{kind} server cpu s"].append(ended[2] - server)
     return {figure: median(values) for figure, values in taken.items()}
-
-
-def _processor_seconds(pid: int) -> float:
-    """Return what a process has used so far, in steps of a clock tick."""
-    _, _, fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")
-    user, system = fields.split()[11:13]
-    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import xml.etree.ElementTree as ET
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
@@ -20,6 +21,7 @@ from tests.benchmarks.cases import CASES, Case
 from tests.benchmarks.latency import percentile
 from tests.benchmarks.memory import give_back, malloc_arenas, peak_resident, resident
 from tests.benchmarks.must import Must, summary
+from tests.benchmarks.peers.programs import built
 from tests.benchmarks.plot import HEIGHT, LABEL, cost_per_event
 from tests.benchmarks.pods import BYTES, FIRST_VERSION, PodBytes, name
 from tests.benchmarks.profiling import counted
@@ -138,6 +140,25 @@ def test_a_row_without_figures_says_why(monkeypatch: pytest.MonkeyPatch) -> None
         real.measure("ours", executors=1)
     failed = Result("real", "ours", "1 executor", {}, [], str(lacking.value))
     assert cells(shown(CASE, [failed]), 2) == [failed.lacks]
+
+
+def test_a_peer_whose_toolchain_is_missing_says_which(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(SystemExit, match="needs cargo on PATH, which builds the peer in rust"):
+        built("rust")
+
+
+@pytest.mark.stress  # the first build takes minutes
+@pytest.mark.parametrize(("who", "toolchain"), [("client-go", "go"), ("kube-rs", "cargo")])
+def test_a_program_of_a_peer_hears_of_the_end_of_an_executor(who: str, toolchain: str) -> None:
+    if shutil.which(toolchain) is None:
+        pytest.skip(f"{toolchain} is not installed")
+    assert events.measure(who, pods=20, count=100)["events/s"] > 0
+
+
+def test_each_run_of_the_events_has_a_contestant() -> None:
+    runs = [run for case in CASES.values() if case.module == "events" for run in (*case.runs, *case.quick)]
+    assert {run.who for run in runs} <= events.CONTESTANTS.keys()
 
 
 def test_a_profile_counts_by_thread_and_function() -> None:
