@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import importlib
+import inspect
 import json
 import re
 import tomllib
@@ -15,7 +16,7 @@ import msgspec
 import pytest
 
 import actors
-from actors import errors, testing
+from actors import Fleet, errors, testing
 from actors.cli.arguments import execute
 from actors.cli.events import Event, describe, stopped, stopping, to_json
 from actors.cli.tally import Tally
@@ -36,8 +37,10 @@ from actors.page.documents import schema
 from actors.pods.loss import CAUSED_BY_APP, LossKind, LossReason
 from actors.pods.pod import ObjectMeta, Pod, PodSpec, PodStatus
 from actors.recorder.occurrences import Reason
-from actors.settings import ExecutorValues, SettingsValues
+from actors.settings import ExecutorValues, Settings, SettingsValues
 from actors.settings.model import setting_names
+from actors.settings.reference import attribute_docstrings
+from actors.settings.types import Group
 from tests.docs.literals import literals
 from tests.docs.pages import PAGES, REPOSITORY, ROOT, blocks, read
 from tests.lowest import floors
@@ -108,17 +111,23 @@ def test_the_settings_that_a_page_names_exist(page: str) -> None:
 
 @pytest.mark.parametrize("page", [page for page in PAGES if not page.startswith("docs/explanation/")])
 def test_the_messages_that_a_page_names_are_public(page: str) -> None:
-    named = set(re.findall(r"`([A-Z][a-z]+[A-Z][A-Za-z]+)\b", FENCE.sub("", read(page))))
+    text = FENCE.sub("", read(page))
+    if page.startswith("docs/how-to/from-"):  # the left columns have the names of others
+        text = re.sub(r"^\| .*? \|", "", text, flags=re.MULTILINE)
+    named = set(re.findall(r"`([A-Z][a-z]+[A-Z][A-Za-z]+)\b", text))
     of_others = {
         *dir(builtins),
         "ActorDeadError",
         "BackendDoor",
         "ContainerStatusUnknown",
+        "ApiException",
         "DaskTaskRunner",
         "DeadlineExceeded",
         "ErrImagePull",
         "FailedPreStopHook",
         "ImagePullBackOff",
+        "KubeCluster",
+        "KubernetesPodOperator",
         "KubernetesExecutorBackend",
         "ListenerThread",
         "LocalCluster",
@@ -155,6 +164,28 @@ def test_the_keywords_of_a_fleet_are_those_that_it_takes() -> None:
     _, executor, others = section.split(":\n")
     assert re.findall(r"`(\w+)`", executor) == sorted(ExecutorValues.__annotations__)
     assert re.findall(r"`(\w+)`", others) == sorted(SettingsValues.__annotations__)
+
+
+def test_the_keywords_that_replace_those_of_others_exist() -> None:
+    known = {*ExecutorValues.__annotations__, *SettingsValues.__annotations__, *inspect.signature(Fleet).parameters}
+    for page in ("docs/how-to/from-pod-operators-and-jobs.md", "docs/how-to/from-agent-sandboxes.md"):
+        named = set(re.findall(r"`(\w+)=", read(page)))
+        assert named
+        assert named <= known, page
+
+
+def test_spark_settings_are_translated_to_those_whose_docstrings_name_them() -> None:
+    table = read("docs/how-to/from-spark.md").partition("## Settings")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (`spark.+?) \| `([\w.]+)`[^|]*\|$", table, re.MULTILINE)
+    settings = dict(attribute_docstrings(Settings))
+    for group, field in Settings.model_fields.items():
+        if isinstance(field.default, Group):
+            settings |= {f"{group}.{name}": text for name, text in attribute_docstrings(type(field.default)).items()}
+    translated = [(theirs, ours) for theirs, ours in rows if not ours.startswith("fleet.")]
+    assert len(translated) > 20
+    for theirs, ours in translated:
+        names = re.findall(r"`spark[\w.<>]+`", theirs)
+        assert any(name in settings[ours] for name in names), f"the docstring of {ours} names none of {names}"
 
 
 def test_every_kind_of_loss_is_explained_and_whether_the_application_caused_it() -> None:

@@ -59,6 +59,9 @@ ELSEWHERE: Final = {
         "cluster = PodCluster(": "needs distributed and a cluster: tests/e2e/test_dask.py",
         "python -m actors.examples.dask_demo": "takes most of a minute: tests/e2e/test_dask_demo.py",
     },
+    "docs/how-to/from-dask-kubernetes.md": {
+        "# moved.py": "needs distributed: tests/e2e/test_dask.py",
+    },
     "docs/how-to/spark-without-kubernetes.md": {
         "pip install 'executor-pods[local]' pyspark": "needs a network",
         "# job.py": "needs java and pyspark: tests/e2e/test_spark.py",

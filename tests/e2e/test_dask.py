@@ -244,8 +244,9 @@ def test_a_worker_of_an_earlier_program_waits_for_the_fleet_to_start() -> None:
     asyncio.run(program())
 
 
-def test_the_program_of_the_page_prints_what_the_page_says() -> None:
-    program, printed = blocks("docs/how-to/dask.md")[:2]
+@pytest.mark.parametrize("page", ["docs/how-to/dask.md", "docs/how-to/from-dask-kubernetes.md"])
+def test_the_program_of_the_page_prints_what_the_page_says(page: str) -> None:
+    program, printed = blocks(page)[:2]
     environment = os.environ | {"PYTHONWARNINGS": "ignore:Port 8787 is already in use"}  # by another test's dashboard
     done = subprocess.run(
         [sys.executable, "-c", program.text],

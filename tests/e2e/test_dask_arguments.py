@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
+import re
 import time
 from typing import Any
 
@@ -14,8 +16,10 @@ import dask.config
 from distributed import Client
 from distributed.core import Status
 
+from actors.dask import PodCluster
 from actors.errors import SettingsError
 from actors.local.cluster import LocalCluster
+from tests.docs.pages import read
 from tests.e2e.dask_clusters import LIMIT, cluster_of, double, on, scheduler_of, until
 
 
@@ -49,6 +53,14 @@ def test_a_worker_group_has_its_own_options_and_its_own_number_and_adapts_with_t
                 cluster.scale(1, worker_group="cpu")
 
     asyncio.run(program())
+
+
+def test_each_argument_that_replaces_one_of_kube_cluster_exists() -> None:
+    section = read("docs/how-to/from-dask-kubernetes.md").partition("## Arguments")[2].partition("\n## ")[0]
+    cells = [line.split(" | ")[1] for line in section.splitlines() if line.startswith("| `")]
+    named = {name for cell in cells for name in re.findall(r"`(\w+)=", cell)}
+    assert len(named) > len(cells) / 2
+    assert named <= inspect.signature(PodCluster).parameters.keys()
 
 
 def test_numbers_of_workers_in_the_settings_are_those_of_the_cluster() -> None:
