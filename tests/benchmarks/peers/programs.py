@@ -13,7 +13,7 @@ __all__ = ["built"]
 SOURCES: Final = Path(__file__).parent
 
 CACHE: Final = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "executor-pods/benchmarks"
-"""Where the programs are kept: 100 MB."""
+"""Where the programs are kept, and what `cargo` needs to build its own again: 500 MB."""
 
 COMMANDS: Final = {
     "go": (("go", "build", "-o", str(CACHE / "go/peer")), CACHE / "go/peer"),
