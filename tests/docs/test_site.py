@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.docs.pages import ROOT
+from tests.docs.pages import PAGES, ROOT, blocks
 
-pytest.importorskip("docutils")
+pytest.importorskip("sphinx")
 
 
 def extension(name: str) -> Any:
@@ -20,6 +20,13 @@ def extension(name: str) -> Any:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def test_each_diagram_of_a_page_has_its_drawing_and_each_drawing_its_diagram() -> None:
+    """Draw them with `python docs/images/diagrams.py`."""
+    diagrams = extension("diagrams")
+    texts = [block.text for page in PAGES for block in blocks(page) if block.kind == "mermaid"]
+    assert {diagrams.drawing_of(text) for text in texts} == {path.name for path in diagrams.DRAWINGS.iterdir()}
 
 
 def test_llms_txt_has_each_page_by_sections_with_its_first_sentence() -> None:
