@@ -19,6 +19,7 @@ html_theme = "furo"
 html_title = f"executor-pods {release}"
 html_static_path = ["_static"]
 html_css_files = ["wrap.css"]
+html_use_index = False  # no page marks entries for one
 html_theme_options = {
     "source_repository": "https://github.com/executor-pods/executor-pods/",
     "source_branch": "main",

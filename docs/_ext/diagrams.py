@@ -34,7 +34,7 @@ class Mermaid(SphinxDirective):
         name = drawing_of(text)
         if not (DRAWINGS / name).is_file():
             raise self.error("this diagram has no drawing: run docs/images/diagrams.py")
-        return [nodes.image(uri=f"/images/diagrams/{name}", alt=text, classes=["diagram"])]
+        return [nodes.container("", nodes.image(uri=f"/images/diagrams/{name}", alt=text), classes=["diagram"])]
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
