@@ -79,6 +79,10 @@ orphaned
     A fleet without a driver whose executors live: its lease has run out, or its driver's pod is gone.
 claim
     A PersistentVolumeClaim of one executor, which its replacement may reuse.
+pool
+    The ready executors of a profile with the setting `warm`. Nobody has them until they are acquired.
+leased
+    An executor that one holder has, from `ExecutorAcquired` until the end of this lease, which is no Kubernetes Lease.
 
 Public names are imported on first use, so that `import actors` costs next to nothing.
 """
@@ -94,6 +98,7 @@ if TYPE_CHECKING:
     from actors.backend.backend_ref import BackendRef
     from actors.errors import (
         ApiError,
+        ExecutorLost,
         ExecutorPodsError,
         FleetEnded,
         Refused,
@@ -107,13 +112,17 @@ if TYPE_CHECKING:
     from actors.fleet.output.lines import LogLine
     from actors.fleet.stream import EventsMissed
     from actors.messages import (
+        AcquireExecutor,
+        AcquireRefused,
         AllocationBlocked,
         AllocationUnblocked,
         BackendFailed,
         BackendStarted,
         BackendStopped,
+        CancelAcquire,
         DecommissionExecutors,
         Executor,
+        ExecutorAcquired,
         ExecutorBusy,
         ExecutorDisconnected,
         ExecutorDrained,
@@ -138,12 +147,17 @@ if TYPE_CHECKING:
         IsExecutorActive,
         IsExecutorExcluded,
         KillExecutors,
+        LeaseExpired,
+        LeaseLost,
         ProfileStatus,
         RegisterExecutor,
+        ReleaseExecutor,
+        RenewLease,
         RequestTotalExecutors,
         ResumeFleet,
         RetireExecutors,
         ScaleExecutors,
+        SetWarm,
         SourceStatus,
         StopBackend,
         Suspected,
@@ -160,6 +174,8 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = [
+    "AcquireExecutor",
+    "AcquireRefused",
     "AllocationBlocked",
     "AllocationUnblocked",
     "ApiError",
@@ -170,14 +186,17 @@ __all__ = [
     "BackendRef",
     "BackendStarted",
     "BackendStopped",
+    "CancelAcquire",
     "Candidate",
     "DecommissionExecutors",
     "EventsMissed",
     "Executor",
+    "ExecutorAcquired",
     "ExecutorBusy",
     "ExecutorDisconnected",
     "ExecutorDrained",
     "ExecutorIdle",
+    "ExecutorLost",
     "ExecutorPending",
     "ExecutorPodsError",
     "ExecutorRemoved",
@@ -201,6 +220,8 @@ __all__ = [
     "IsExecutorActive",
     "IsExecutorExcluded",
     "KillExecutors",
+    "LeaseExpired",
+    "LeaseLost",
     "LogLine",
     "LossKind",
     "LossReason",
@@ -210,10 +231,13 @@ __all__ = [
     "PrometheusMetrics",
     "Refused",
     "RegisterExecutor",
+    "ReleaseExecutor",
+    "RenewLease",
     "RequestTotalExecutors",
     "ResumeFleet",
     "RetireExecutors",
     "ScaleExecutors",
+    "SetWarm",
     "Settings",
     "SettingsError",
     "SourceStatus",
@@ -233,6 +257,7 @@ _ELSEWHERE = {
     "BackendRef": "backend.backend_ref",
     "Candidate": "executors.roll",
     "EventsMissed": "fleet.stream",
+    "ExecutorLost": "errors",
     "ExecutorPodsError": "errors",
     "Fleet": "fleet.fleet",
     "FleetEnded": "errors",

@@ -8,6 +8,7 @@
     ├── NoThread                 the system starts no further thread; a `RuntimeError`
     ├── Refused                  the receiver cannot accept a message; an error for its sender only
     ├── ActorCrashed             the actor crashed while it handled the question
+    ├── ExecutorLost             a leased executor has ended, or its lease has; the error says why
     ├── FleetEnded               a `Fleet` has ended or failed, or did not start or stop in time
     ├── Unreachable              what `wait_for` waits for cannot come true
     ├── WaitTimeout              what `wait_for` waits for did not come true in time; a `TimeoutError`
@@ -36,14 +37,13 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from actors.text import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import timedelta
-
 
 __all__ = [
     "ActorCrashed",
@@ -54,6 +54,7 @@ __all__ = [
     "BadRequest",
     "Cancelled",
     "Conflict",
+    "ExecutorLost",
     "ExecutorPodsError",
     "FleetEnded",
     "Forbidden",
@@ -126,6 +127,22 @@ class Refused(ExecutorPodsError):
 
 class ActorCrashed(ExecutorPodsError):
     """The actor crashed while it handled the question; `__cause__` is the error."""
+
+
+class ExecutorLost(ExecutorPodsError):
+    """A leased executor has ended, or the time of its lease is over; the message says why.
+
+    Attributes:
+        reason: the executor's `LossReason`; None if the lease expired.
+    """
+
+    def __init__(self, message: str, reason: Any = None) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+    def __reduce__(self) -> tuple[type[ExecutorLost], tuple[str, Any]]:
+        """Pickle the reason, too."""
+        return type(self), (str(self), self.reason)
 
 
 class FleetEnded(ExecutorPodsError):

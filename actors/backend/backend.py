@@ -30,6 +30,8 @@ from actors.executors.executors import Executors
 from actors.executors.fleet_context import FleetContext
 from actors.executors.fleet_state import FleetState
 from actors.executors.kills import Kills
+from actors.executors.leases import LeaseBook
+from actors.executors.leasing import Leasing
 from actors.executors.publication import Publication
 from actors.executors.replacement import Replacement
 from actors.executors.scaling import Scaling
@@ -41,10 +43,10 @@ from actors.manifests import executor_pod
 from actors.messages import BackendFailed, BackendStopped, FleetStatus, GetFleetStatus, StopBackend
 from actors.messages.internal import (
     CreationBlocked,
+    DriverLeaseAcquired,
+    DriverLeaseLost,
     Freshness,
-    LeaseAcquired,
     LeaseHeld,
-    LeaseLost,
     LeaseNotHeld,
     Polled,
     RetryNow,
@@ -204,7 +206,7 @@ class Backend(Actor):
         self._tracing = tracing
         counts.letters = context.system.letters
         counts.addresses = {"backend": self.address, "driver": driver, **self._children}
-        self._state = FleetState(settings.initial_totals, settings.pod_prefix)
+        self._state = FleetState(settings.initial_totals, settings.pod_prefix, leases=LeaseBook(settings.pools))
         self._channel = DriverChannel(driver, self.clock, counts=counts.backend, recorder=self._children.get(RECORDER))
         self._crash_report = CrashReport(self._channel)
         tell = self._channel.tell
@@ -222,6 +224,7 @@ class Backend(Actor):
         self._executors = Executors(fleet, replacement)
         self._kills = Kills(fleet, roll_policy)
         self._scaling = Scaling(fleet, self._kills)
+        self._leasing = Leasing(fleet, self._kills)
         self._driver_pod = DriverPod(fleet, self._api)
         self._startup = Startup(
             fleet,
@@ -258,10 +261,11 @@ class Backend(Actor):
         self._publication = Publication(
             fleet, status=self._status, hold=self._channel.hold, release=self._channel.release
         )
-        parts = (self._executors, self._kills, self._scaling, self._startup, self._shutdown, self._publication)
+        acts = (self._executors, self._kills, self._scaling, self._leasing)
+        parts = (*acts, self._startup, self._shutdown, self._publication)
         self._table = _table(
             [self.handlers(), *(part.handlers() for part in parts)],
-            [self._scaling.listeners(), self._driver_pod.listeners()],
+            [self._scaling.listeners(), self._leasing.listeners(), self._driver_pod.listeners()],
         )
         self.at_end(self._close)
 
@@ -285,6 +289,7 @@ class Backend(Actor):
         """Handle one message of the driver, a child or the supervisor."""
         with self._crash_report:
             answer = self._receive(message)
+            self._leasing.turn_ends()
             self._publication.turn_ends(message)
             return answer
 
@@ -296,7 +301,7 @@ class Backend(Actor):
         if row is None:
             raise Refused(f"the backend has no handler for {type(message).__name__}")
         if type(message) in FROM_DRIVER:
-            message = checked(cast("FromDriver", message), self._settings.profile_names)
+            message = checked(cast("FromDriver", message), self._settings.profile_names, self._settings.pool_names)
         answer = row.handle(message)
         for listen in row.listeners:
             listen(message)
@@ -340,9 +345,9 @@ class Backend(Actor):
 
     def _record_lease(self) -> None:
         if not self._permission.may_write:
-            self._channel.record(LeaseLost(self._permission.why_not()))
+            self._channel.record(DriverLeaseLost(self._permission.why_not()))
         elif self._permission.lease_held:
-            self._channel.record(LeaseAcquired())
+            self._channel.record(DriverLeaseAcquired())
 
     def _check_owner(self, _: _OwnerCheckDue) -> None:
         if not self._driver.is_alive():
@@ -407,6 +412,7 @@ class Backend(Actor):
         for key in ("owner", "roll"):  # the driver may end right after it sent this
             self.timers.cancel(key)
         self._scaling.end()
+        self._leasing.end()
         if self._process is not None:
             self._process.hurry(self._shutdown.limit * PATIENCE)
         self._shutdown.begin(delete=delete)

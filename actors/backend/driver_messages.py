@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Final, assert_never, cast, get_args
 
 from actors.errors import Refused
 from actors.messages import (
+    AcquireExecutor,
+    CancelAcquire,
     DecommissionExecutors,
     ExecutorBusy,
     ExecutorDisconnected,
@@ -27,16 +29,21 @@ from actors.messages import (
     IsExecutorExcluded,
     KillExecutors,
     RegisterExecutor,
+    ReleaseExecutor,
+    RenewLease,
     RequestTotalExecutors,
     ResumeFleet,
     RetireExecutors,
     ScaleExecutors,
+    SetWarm,
     StopBackend,
     Suspected,
 )
 from actors.pods.ids import MAX_ID_DIGITS
+from actors.pods.pod import DEFAULT_PROFILE
 from actors.settings.durations import LONGEST
 from actors.settings.types import LARGEST_FLEET
+from actors.text import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -54,33 +61,41 @@ _POLICIES: Final = ("newest", "oldest", "idle")
 
 _SUSPECTED: Final[tuple[str, ...]] = get_args(Suspected)
 
+_HIGHEST_LEASE: Final = 2**63 - 1
+"""A million leases a second do not reach it in a hundred thousand years."""
+
+_LONGEST_HOLDER: Final = 200
+"""Characters of a text that stands in log lines."""
+
 _LONGEST_VALUE: Final = 60
 """Characters of a value that an error quotes: enough to recognise it, too few to fill a screen."""
 
 
-def checked(message: FromDriver, profiles: Collection[str]) -> FromDriver:
-    """Return the message with values that no other thread can change.
+def checked(message: FromDriver, profiles: Collection[str], pools: Collection[str] = ()) -> FromDriver:
+    """Return the message with values that no other thread can change. `pools` are the profiles with `warm`.
 
     Raises:
         Refused: a value is not allowed. The error names the message and the field, and says what is allowed.
     """
     try:
-        return _checked(message, type(message).__name__, profiles)
+        return _checked(message, type(message).__name__, profiles, pools)
     except Refused:
         raise
     except Exception as error:  # noqa: BLE001 - a value of a foreign class may raise anything when it is read
         raise Refused(f"{type(message).__name__} cannot be read: {type(error).__name__}") from None
 
 
-def _checked(message: FromDriver, name: str, profiles: Collection[str]) -> FromDriver:  # noqa: C901, PLR0912 - one case a message
+def _checked(  # noqa: C901, PLR0912 - one case a message
+    message: FromDriver, name: str, profiles: Collection[str], pools: Collection[str]
+) -> FromDriver:
     match message:
         case RequestTotalExecutors(totals, keep_others):
             return RequestTotalExecutors(
-                _targets(totals, f"{name}.totals", profiles), _flag(keep_others, f"{name}.keep_others")
+                _targets(totals, f"{name}.totals", profiles, pools), _flag(keep_others, f"{name}.keep_others")
             )
         case ScaleExecutors(totals, victims, grace):
             return ScaleExecutors(
-                _targets(totals, f"{name}.totals", profiles),
+                _targets(totals, f"{name}.totals", profiles, pools),
                 _victims(victims, f"{name}.victims"),
                 _grace(grace, f"{name}.grace"),
             )
@@ -113,6 +128,21 @@ def _checked(message: FromDriver, name: str, profiles: Collection[str]) -> FromD
             | IsExecutorExcluded(executor_id)
         ):
             return type(message)(_id(executor_id, f"{name}.executor_id"))
+        case SetWarm(warm):
+            return SetWarm(_warm(warm, f"{name}.warm", pools))
+        case AcquireExecutor(profile, timeout, ttl, holder):
+            return AcquireExecutor(
+                _pool(profile, f"{name}.profile", pools),
+                _grace(timeout, f"{name}.timeout"),
+                _grace(ttl, f"{name}.ttl"),
+                _holder(holder, f"{name}.holder"),
+            )
+        case CancelAcquire(lease):
+            return CancelAcquire(_lease(lease, f"{name}.lease"))
+        case ReleaseExecutor(lease, reuse):
+            return ReleaseExecutor(_lease(lease, f"{name}.lease"), _flag(reuse, f"{name}.reuse"))
+        case RenewLease(lease, ttl):
+            return RenewLease(_lease(lease, f"{name}.lease"), _grace(ttl, f"{name}.ttl"))
         case FollowFleet(follower):
             if not callable(follower):
                 raise Refused(f"{name}.follower = {_shown(follower)}: must be a function of one FleetChanged")
@@ -127,15 +157,46 @@ def _checked(message: FromDriver, name: str, profiles: Collection[str]) -> FromD
             assert_never(message)
 
 
-def _targets(totals: object, field: str, profiles: Collection[str]) -> int | dict[str, int]:
+def _targets(totals: object, field: str, profiles: Collection[str], pools: Collection[str]) -> int | dict[str, int]:
     if not isinstance(totals, Mapping):
+        _check_target(DEFAULT_PROFILE, field, pools)
         return _target(totals, field)
     given = dict(totals)  # one step: another thread of the driver may change its dict
     for profile in given:
         if not isinstance(profile, str) or profile not in profiles:
             names = ", ".join(map(repr, profiles))
             raise Refused(f"{field} has {_shown(profile)}: there is no such profile; there are {names}")
+        _check_target(profile, field, pools)
     return {profile: _target(total, f"{field}[{profile!r}]") for profile, total in given.items()}
+
+
+def _check_target(profile: str, field: str, pools: Collection[str]) -> None:
+    if profile in pools:
+        raise Refused(f"{field} has {profile!r}: its target follows its leases; SetWarm sets how many are warm")
+
+
+def _warm(warm: object, field: str, pools: Collection[str]) -> dict[str, int]:
+    given = warm if isinstance(warm, Mapping) else {DEFAULT_PROFILE: warm}
+    return {_pool(profile, field, pools): _target(number, field) for profile, number in dict(given).items()}
+
+
+def _pool(profile: object, field: str, pools: Collection[str]) -> str:
+    if not isinstance(profile, str) or profile not in pools:
+        there_are = ", ".join(map(repr, pools)) or "none"
+        raise Refused(f"{field} has {_shown(profile)}: must be a profile with `warm`; there are {there_are}")
+    return profile
+
+
+def _holder(holder: object, field: str) -> str:
+    if not isinstance(holder, str) or len(holder) > _LONGEST_HOLDER:
+        raise Refused(f"{field} = {_shown(holder)}: must be text of at most {_LONGEST_HOLDER} characters")
+    return one_line(holder)
+
+
+def _lease(lease: object, field: str) -> int:
+    if not _is_whole(lease, 1, _HIGHEST_LEASE):
+        raise Refused(f"{field} = {_shown(lease)}: must be the number of a lease, as AcquireExecutor answers it")
+    return int(lease)
 
 
 def _target(total: object, field: str) -> int:

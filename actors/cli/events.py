@@ -11,17 +11,21 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeAlias, assert_never
 
 from actors.messages import (
+    AcquireRefused,
     AllocationBlocked,
     AllocationUnblocked,
     BackendFailed,
     BackendStarted,
     BackendStopped,
+    ExecutorAcquired,
     ExecutorPending,
     ExecutorRemoved,
     ExecutorRunning,
     ExecutorStuck,
     ExecutorTerminating,
     FleetFailed,
+    LeaseExpired,
+    LeaseLost,
     ToDriver,
 )
 from actors.pods.loss import in_short
@@ -47,7 +51,8 @@ class Event:
 
     time: datetime
     event: str
-    """started, pending, running, terminating, removed, stuck, blocked, unblocked, failed, stopping or stopped."""
+    """started, pending, running, terminating, removed, stuck, blocked, unblocked, acquired, refused, lost, expired,
+    failed, stopping or stopped."""
     executor_id: int | None = None
     pod: str | None = None
     reason: str | None = None
@@ -96,6 +101,14 @@ def describe(  # noqa: C901, PLR0912 - one case a message
             return Event(now, "blocked", message=cause, details={"profile": profile, "blocked_by": blocked_by})
         case AllocationUnblocked(profile):
             return Event(now, "unblocked", details={"profile": profile})
+        case ExecutorAcquired(lease, executor):
+            return Event(now, "acquired", executor.id, executor.pod, details={"lease": lease})
+        case AcquireRefused(lease, reason):
+            return Event(now, "refused", message=reason, details={"lease": lease})
+        case LeaseLost(lease, executor_id, loss):
+            return Event(now, "lost", executor_id, pods.get(executor_id), loss.kind, loss.message, {"lease": lease})
+        case LeaseExpired(lease, executor_id):
+            return Event(now, "expired", executor_id, pods.get(executor_id), details={"lease": lease})
         case FleetFailed(cause):
             return failed(now, cause)
         case BackendFailed(cause):

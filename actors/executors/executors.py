@@ -278,7 +278,8 @@ class Executors:
     # ── from the driver ─────────────────────────────────────────────────────────────────────────────────────────
 
     def _retarget(self, message: RequestTotalExecutors) -> bool:
-        kept = self._state.totals.keys() - message.by_profile if message.keep_others else set()
+        others = self._state.totals.keys() - message.by_profile
+        kept = others if message.keep_others else others & self._state.leases.profiles
         self._state.totals = {name: self._state.totals[name] for name in kept} | message.by_profile
         for name in self._state.scale_downs.keys() - kept:
             del self._state.scale_downs[name]

@@ -6,6 +6,7 @@ from collections import deque
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from actors.executors.leases import LeaseBook
 from actors.executors.ledger import Ledger
 from actors.messages import HeldPod, ProfileStatus
 from actors.messages.executor import ENDED_KEPT
@@ -14,7 +15,7 @@ from actors.pods import ids
 from actors.pods.state import PodTerminating
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from datetime import datetime, timedelta
 
     from actors.messages import ExecutorRemoved, Victims
@@ -63,6 +64,10 @@ class FleetState:
     """The pods that finalizers hold, and those that they will hold when their grace period is over."""
     changed: dict[int, EndedExecutor | None] | None = None
     """The executors that have changed since they were published, with their ends; None while nobody follows."""
+    leases: LeaseBook = field(default_factory=LeaseBook)
+    """Who has which executor, in the profiles with a pool. `Leasing` changes it."""
+    unlooked: dict[int, EndedExecutor | None] = field(default_factory=dict)
+    """The executors that have changed since `Leasing` looked at them, with their ends; none without a pool."""
     profiles: Mapping[str, ProfileStatus] = field(default_factory=dict)
     """What the Allocator counted last."""
     ending: frozenset[int] | None = frozenset()
@@ -81,17 +86,25 @@ class FleetState:
     def enter(self, ledger: Ledger, *executor_ids: int) -> None:
         """Take the next ledger, in which these executors may look another way."""
         self.ledger = ledger
-        if self.changed is not None:
+        self._note(executor_ids)
+
+    def _note(self, executor_ids: Iterable[int]) -> None:
+        """Remember that executors have changed, for whom it concerns."""
+        for changed in self._changes():
             for executor_id in executor_ids:
-                self.changed.setdefault(executor_id)
+                changed.setdefault(executor_id)
+
+    def _changes(self) -> list[dict[int, EndedExecutor | None]]:
+        changes = [] if self.changed is None else [self.changed]
+        return [*changes, self.unlooked] if self.leases.profiles else changes
 
     def ends(self, ended: EndedExecutor) -> None:
         """Remember an end that the driver is notified of."""
         self.ended.append(ended)
-        if self.changed is not None:
+        for changed in self._changes():
             executor_id = ended.entry.executor_id
-            self.changed.pop(executor_id, None)  # so that it is the last one
-            self.changed[executor_id] = ended
+            changed.pop(executor_id, None)  # so that it is the last one
+            changed[executor_id] = ended
 
     def observe(self, message: ExecutorsObserved) -> None:
         """Take the states of the newest snapshot."""
@@ -103,12 +116,10 @@ class FleetState:
                 self.finalized[executor_id] = held
             elif self.finalized:
                 self.finalized.pop(executor_id, None)
-        if self.changed is not None:
-            entries = self.ledger.entries
-            for executor_id in changed:
-                entry = entries.get(executor_id)
-                if entry is not None and entry.removed_at is None:
-                    self.changed.setdefault(executor_id)
+        entries = self.ledger.entries
+        if self._changes():
+            alive = ((executor_id, entries.get(executor_id)) for executor_id in changed)
+            self._note([executor_id for executor_id, entry in alive if entry is not None and entry.removed_at is None])
 
     def block(self, message: CreationBlocked, at: datetime) -> None:
         """Note that a profile's creation is blocked or unblocked, which the Allocator's next counts say too."""

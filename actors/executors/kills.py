@@ -139,7 +139,8 @@ class Kills:
             logger.info("not rolling, executors are missing or blocked: profile=%s", lacking)
             return
         try:
-            chosen = choose(among, self._policy)
+            leases = self._state.leases
+            chosen = choose([each for each in among if not leases.is_leased(each.executor_id)], self._policy)
         except TookTooLong:
             logger.exception("roll policy takes too long, no executor is rolled any more")
             self._timers.cancel("roll")  # or each roll would leave a thread behind
@@ -256,7 +257,7 @@ class Kills:
     def _let_finish(self, executor_ids: Iterable[int]) -> tuple[int, ...]:
         ids = self._known(executor_ids, "decommission")
         for executor_id in ids:
-            self._state.ledger = self._state.ledger.decommissioned(executor_id)
+            self._state.enter(self._state.ledger.decommissioned(executor_id), executor_id)
             for name in (LIFECYCLE, ALLOCATOR):
                 self._children[name].tell(ExecutorDecommissioned(executor_id))
         if ids:
@@ -272,8 +273,9 @@ class Kills:
         which the Allocator has replaced already: there were no more than its last count says, if there was one.
         """
         totals = self._state.totals
+        pools = self._state.leases.profiles
         killed = Counter(entry.profile for entry in ended if entry.killed is None and not entry.scaled_down)
-        for profile in killed.keys() & totals.keys():
+        for profile in killed.keys() & totals.keys() - pools:
             alive, status = counted.get(profile, 0), self._state.profiles.get(profile)
             if status is not None:
                 alive = min(alive, status.requested + status.pending + status.running - status.retiring)

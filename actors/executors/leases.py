@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TYPE_CHECKING, NamedTuple
 
-from actors.errors import Refused
-
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from datetime import timedelta
@@ -73,16 +71,6 @@ class LeaseBook:
     def profiles(self) -> frozenset[str]:
         """The profiles with a pool."""
         return frozenset(self._pools)
-
-    def check_target(self, profiles: Iterable[str]) -> None:
-        """Check that the driver may set the target of these profiles.
-
-        Raises:
-            Refused: one of them has a pool.
-        """
-        for name in profiles:
-            if name in self._pools:
-                raise Refused(f"the target of profile {name!r} follows its leases; set how many are warm, with SetWarm")
 
     # ── what there is ───────────────────────────────────────────────────────────────────────────────────────────
 

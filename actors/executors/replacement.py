@@ -49,9 +49,11 @@ class Replacement:
         self._replaced: Final = {name: settings.replaced(name) for name in settings.profile_names}
         self._rule: ReplaceRule | None = None if rule is None else partial(_asked, rule, system)
         self.profiles: Final = frozenset(
-            name for name, kinds in self._replaced.items() if rule is not None or kinds is not None
+            name
+            for name, kinds in self._replaced.items()
+            if (rule is not None or kinds is not None) and name not in settings.pool_names
         )
-        """Those that do not replace every loss."""
+        """Those that do not replace every loss. The target of a profile with a pool follows its leases."""
 
     def decide(self, entry: LedgerEntry, removal: ExecutorRemoved) -> ExecutorRemoved:
         """Lower the target if the executor, which has been removed from the ledger, is not replaced."""

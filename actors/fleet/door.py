@@ -464,7 +464,8 @@ class Door:
             Refused: a value is not allowed.
         """
         self.check()
-        message = checked(message, self.settings.profile_names)  # no answer would tell the caller
+        settings = self.settings
+        message = checked(message, settings.profile_names, settings.pool_names)  # no answer would tell the caller
         if self.state.backend is not None:
             self.state.backend.tell(message)
 

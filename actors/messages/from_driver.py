@@ -13,6 +13,8 @@ from actors.messages.status import FleetStatus
 from actors.pods.pod import DEFAULT_PROFILE
 
 __all__ = [
+    "AcquireExecutor",
+    "CancelAcquire",
     "DecommissionExecutors",
     "ExecutorBusy",
     "ExecutorDisconnected",
@@ -30,10 +32,13 @@ __all__ = [
     "KillExecutors",
     "Question",
     "RegisterExecutor",
+    "ReleaseExecutor",
+    "RenewLease",
     "RequestTotalExecutors",
     "ResumeFleet",
     "RetireExecutors",
     "ScaleExecutors",
+    "SetWarm",
     "StopBackend",
     "SupportsLessThan",
     "Suspected",
@@ -249,6 +254,74 @@ class ExecutorIdle(Question[None]):
 
 
 @dataclass(frozen=True, slots=True)
+class SetWarm(Question[None]):
+    """Set how many executors of these profiles are kept ready beyond the leased ones. An int means the default profile.
+
+    Only for profiles with the setting `warm`. Like a new target, it has creation tried again if the fleet had failed.
+    """
+
+    warm: int | Mapping[str, int]
+
+    @property
+    def by_profile(self) -> dict[str, int]:
+        """The number of each profile that is named."""
+        return _by_profile(self.warm)
+
+
+@dataclass(frozen=True, slots=True)
+class AcquireExecutor(Question[int]):
+    """Lease an executor that is ready. Nobody else has it until the lease ends, and another one takes its place.
+
+    Only for profiles with the setting `warm`. If none is ready, this waits; whoever has waited longest is served first.
+
+    Answered with the number of the lease. Either `ExecutorAcquired` or `AcquireRefused` is sent for it, once, perhaps
+    before the answer.
+    """
+
+    profile: str = DEFAULT_PROFILE
+    timeout: timedelta | None = None
+    """How long it may wait; None: as long as the fleet lives."""
+    ttl: timedelta | None = None
+    """How long the lease lasts unless it is renewed; None: until it is released."""
+    holder: str = ""
+    """Who asks, for logs and loss reasons; at most 200 characters."""
+
+
+@dataclass(frozen=True, slots=True)
+class CancelAcquire(Question[bool]):
+    """Do not wait any more. If the lease was granted meanwhile, its executor is offered again: nobody has used it.
+
+    Answered with a bool: it waited, or the lease was held. Else nothing happens.
+    """
+
+    lease: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseExecutor(Question[bool]):
+    """End a lease. Its executor is ended and deleted now, and does not lower the number of warm ones.
+
+    Answered with a bool: the lease was held. Else it is lost, has expired or was released, and nothing happens.
+    """
+
+    lease: int
+    reuse: bool = False
+    """Offer the executor again instead, unless it was leased `executor.max_leases` times, or is older than
+    `executor.max_age`, or is not ready any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class RenewLease(Question[bool]):
+    """Let a lease last this long from now on; None: until it is released.
+
+    Answered with a bool: the lease is held. Else nothing happens.
+    """
+
+    lease: int
+    ttl: timedelta | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class GetExecutorIds(Question[tuple[int, ...]]):
     """Answered with the sorted tuple of the active ids, see `IsExecutorActive`."""
 
@@ -327,6 +400,11 @@ FromDriver: TypeAlias = (
     | RetireExecutors
     | HoldFleet
     | ResumeFleet
+    | SetWarm
+    | AcquireExecutor
+    | CancelAcquire
+    | ReleaseExecutor
+    | RenewLease
     | ExecutorDrained
     | DecommissionExecutors
     | RegisterExecutor

@@ -6,21 +6,26 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeAlias
 
+from actors.messages.executor import Executor
 from actors.pods.loss import LossReason
 from actors.pods.pod import DEFAULT_PROFILE, Pod
 
 __all__ = [
+    "AcquireRefused",
     "AllocationBlocked",
     "AllocationUnblocked",
     "BackendFailed",
     "BackendStarted",
     "BackendStopped",
+    "ExecutorAcquired",
     "ExecutorPending",
     "ExecutorRemoved",
     "ExecutorRunning",
     "ExecutorStuck",
     "ExecutorTerminating",
     "FleetFailed",
+    "LeaseExpired",
+    "LeaseLost",
     "ToDriver",
 ]
 
@@ -148,6 +153,47 @@ class FleetFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class ExecutorAcquired:
+    """The lease is granted: the executor is ready, and nobody else's until the lease ends."""
+
+    lease: int
+    executor: Executor
+
+    @property
+    def executor_id(self) -> int:
+        """The executor's id."""
+        return self.executor.id
+
+
+@dataclass(frozen=True, slots=True)
+class AcquireRefused:
+    """The lease is not granted, and will not be."""
+
+    lease: int
+    reason: str
+    """For people. It says what holds the executors up, as `AllocationBlocked` does."""
+    timed_out: bool = False
+    """The time of `AcquireExecutor` is over. False: it was cancelled, the fleet failed, or the fleet stops."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseLost:
+    """The leased executor has ended, and the lease with it. Sent after its `ExecutorRemoved`."""
+
+    lease: int
+    executor_id: int
+    reason: LossReason
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseExpired:
+    """The time of the lease is over, and nobody has renewed it. Its executor is ended."""
+
+    lease: int
+    executor_id: int
+
+
+@dataclass(frozen=True, slots=True)
 class BackendFailed:
     """The last message: the backend could not start or cannot continue. The fleet is left as it is; its actors stop."""
 
@@ -174,6 +220,10 @@ ToDriver: TypeAlias = (
     | AllocationBlocked
     | AllocationUnblocked
     | FleetFailed
+    | ExecutorAcquired
+    | AcquireRefused
+    | LeaseLost
+    | LeaseExpired
     | BackendFailed
     | BackendStopped
 )

@@ -13,12 +13,14 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar, assert_never, final
 
 from actors.messages import (
+    AcquireRefused,
     AllocationBlocked,
     AllocationUnblocked,
     BackendFailed,
     BackendStarted,
     BackendStopped,
     Executor,
+    ExecutorAcquired,
     ExecutorPending,
     ExecutorRemoved,
     ExecutorRunning,
@@ -26,6 +28,8 @@ from actors.messages import (
     ExecutorStuck,
     ExecutorTerminating,
     FleetFailed,
+    LeaseExpired,
+    LeaseLost,
     ToDriver,
 )
 from actors.messages.executor import ENDED_KEPT
@@ -400,7 +404,7 @@ def _event(seq: int, time: Timestamp, message: ToDriver) -> documents.Event:
     return documents.Event(seq, time, name, executor_id, line_of(profile), one_line(text))
 
 
-def _described(message: ToDriver) -> tuple[str, str]:  # noqa: C901 - one case a message
+def _described(message: ToDriver) -> tuple[str, str]:  # noqa: C901, PLR0912 - one case a message
     """Return what happened, in one word as the command's JSON has it, and in a sentence's end."""
     match message:
         case BackendStarted(app_id, namespace):
@@ -419,6 +423,14 @@ def _described(message: ToDriver) -> tuple[str, str]:  # noqa: C901 - one case a
             return "blocked", cause
         case AllocationUnblocked():
             return "unblocked", "executors can be created again"
+        case ExecutorAcquired(lease):
+            return "acquired", f"lease {lease}"
+        case AcquireRefused(lease, reason):
+            return "refused", f"lease {lease}: {reason}"
+        case LeaseLost(lease, reason=loss):
+            return "lost", f"lease {lease}: {loss.message}"
+        case LeaseExpired(lease):
+            return "expired", f"lease {lease}"
         case FleetFailed(cause):
             return "failed", cause
         case BackendFailed():

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, assert_never
 
 from actors.messages import AllocationBlocked, AllocationUnblocked, ExecutorRemoved, ExecutorStuck, FleetFailed
-from actors.messages.internal import LeaseAcquired, LeaseLost
+from actors.messages.internal import DriverLeaseAcquired, DriverLeaseLost
 from actors.pods.loss import LossKind
 
 if TYPE_CHECKING:
@@ -65,9 +65,9 @@ def occurrence(message: ToEventRecorder, instance: str) -> Occurrence | None:
             )
         case FleetFailed(cause):
             return Occurrence("FleetFailed", cause)
-        case LeaseAcquired():
+        case DriverLeaseAcquired():
             return Occurrence("LeaseAcquired", f"driver {instance} acquired the lease", type="Normal")
-        case LeaseLost(reason):
+        case DriverLeaseLost(reason):
             return Occurrence("LeaseLost", f"driver {instance} creates and deletes no executors: {reason}")
         case _:
             assert_never(message)

@@ -185,7 +185,8 @@ class Settings(Consistent):
             KeyError: there is no such profile.
         """
         if name == DEFAULT_PROFILE:
-            return ProfileSettings(instances=self.executor.instances).over(self.executor)
+            numbers = {name: getattr(self.executor, name) for name in ProfileSettings.OWN}
+            return ProfileSettings.model_validate(numbers).over(self.executor)
         own = self.profiles[name]
         full = own.over(self.executor)
         if full.on_oom is None or full.on_oom.profile is None or own.sets("on_oom"):
@@ -209,7 +210,18 @@ class Settings(Consistent):
     @property
     def initial_totals(self) -> dict[str, int]:
         """How many executors of each profile the fleet starts with."""
-        return {name: self.profile(name).instances for name in self.profile_names}
+        return {name: self.profile(name).start for name in self.profile_names}
+
+    @property
+    def pools(self) -> dict[str, ProfileSettings]:
+        """The profiles whose executors are leased."""
+        return {name: self.profile(name) for name in self.pool_names}
+
+    @property
+    def pool_names(self) -> tuple[str, ...]:
+        """The names of the profiles whose executors are leased."""
+        own = {DEFAULT_PROFILE: self.executor, **self.profiles}
+        return tuple(name for name, shape in own.items() if shape.warm is not None)
 
     @property
     def app_id_given(self) -> bool:
@@ -317,8 +329,12 @@ class Settings(Consistent):
             yield from self._on_oom_problems(name)
         most, start = self.allocation.max_created, self.initial_totals
         if most is not None and sum(start.values()) > most:
-            given = " + ".join(f"{_instances(name)} ({count})" for name, count in start.items() if count)
+            given = " + ".join(f"{self._size_of(name)} ({count})" for name, count in start.items() if count)
             yield f"allocation.max_created = {most}: must be at least what the fleet starts with: {given}"
+
+    def _size_of(self, name: str) -> str:
+        """Return the setting that says how many executors of a profile the fleet starts with."""
+        return f"{_of(name)}.{'warm' if name in self.pool_names else 'instances'}"
 
     def _on_oom_problems(self, name: str) -> Iterator[str]:
         """Yield if the profile that `on_oom` gives does not exist, or leads back to this one."""
@@ -326,23 +342,20 @@ class Settings(Consistent):
         while (rule := self.profile(chain[-1]).on_oom) is not None and rule.profile is not None:
             if rule.profile not in self.profile_names:
                 if len(chain) == 1:
-                    where, there_are = _on_oom(name), ", ".join(self.profile_names)
+                    where, there_are = f"{_of(name)}.on_oom", ", ".join(self.profile_names)
                     yield f"{where}.profile = {rule.profile!r}: there is no such profile; there are {there_are}"
                 return
             circle = rule.profile in chain
             chain.append(rule.profile)
             if circle:
                 if rule.profile == name:
-                    yield f"{_on_oom(name)}: leads back to its own profile: {' → '.join(chain)}"
+                    yield f"{_of(name)}.on_oom: leads back to its own profile: {' → '.join(chain)}"
                 return
 
 
-def _on_oom(profile: str) -> str:
-    return "executor.on_oom" if profile == DEFAULT_PROFILE else f"profiles.{profile}.on_oom"
-
-
-def _instances(profile: str) -> str:
-    return "executor.instances" if profile == DEFAULT_PROFILE else f"profiles.{profile}.instances"
+def _of(profile: str) -> str:
+    """Return the group of settings that describes a profile."""
+    return "executor" if profile == DEFAULT_PROFILE else f"profiles.{profile}"
 
 
 def setting_names() -> list[str]:

@@ -6,7 +6,7 @@ list that a profile sets replaces the whole map or list of `executor`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from pydantic import Field
 
@@ -24,6 +24,7 @@ from actors.settings.types import (
     AnnotationValue,
     Argv,
     Command,
+    Count,
     Duration,
     Folder,
     FromJson,
@@ -33,6 +34,7 @@ from actors.settings.types import (
     LabelValue,
     ObjectName,
     OwnLabelKey,
+    Ready,
     Replace,
     Size,
     Word,
@@ -54,6 +56,24 @@ class ShapeSettings(Group):
 
     instances: Size = 0
     """How many executors the fleet starts with."""
+    warm: Size | None = Field(default=None, examples=[40])
+    """How many executors are kept ready, besides those that are leased (`AcquireExecutor`). The target follows the
+    leases: `instances` and `replace` have no effect, `ScaleExecutors` is refused, and `SetWarm` changes this number. A
+    profile does not inherit it. Without it: there are no leases, and the driver sets the target.
+    """
+    max_executors: Size | None = Field(default=None, examples=[200])
+    """The highest target of a profile with `warm`: whoever wants more executors waits. A profile does not inherit it.
+    Without it: 100,000.
+    """
+    ready: Ready = Field(default="running", examples=["registered"])
+    """When an executor of a profile with `warm` can be leased: once its pod is "running", or once it is "registered"
+    with the driver."""
+    max_leases: Count | None = Field(default=None, examples=[20])
+    """How often an executor is leased, if it is given back for reuse. Without it: any number of times."""
+    max_age: Duration | None = Field(default=None, examples=["1h"])
+    """How long an executor of a profile with `warm` is offered after it began to run. Then it is replaced, once nobody
+    has it. Without it: always.
+    """
     image: Word | None = Field(default=None, examples=["registry.example/worker:1.4"])
     """Image of the executor's container. Without it: the pod template's.
 
@@ -207,6 +227,8 @@ class ShapeSettings(Group):
             ("mount_path", [claim.mount_path for claim in self.claims]),
         ):
             yield from (f"claims: the {what} {each!r} appears twice" for each in _repeated(values))
+        if self.max_executors is not None and self.max_executors < (self.warm or 0):
+            yield f"max_executors = {self.max_executors}: must be at least warm ({self.warm})"
 
 
 def _repeated(values: Sequence[str]) -> list[str]:
@@ -219,14 +241,22 @@ class ProfileSettings(ShapeSettings):
     instances: Size = 0
     """How many executors of this profile the fleet starts with."""
 
+    OWN: ClassVar = frozenset({"instances", "warm", "max_executors"})
+    """The numbers of executors, which are not inherited."""
+
     if TYPE_CHECKING:
 
         def __init__(self, **values: Unpack[ProfileValues]) -> None: ...
 
     def over(self, base: ShapeSettings) -> ProfileSettings:
-        """Return this profile with the settings of `base` that it does not set, except the number of executors."""
-        inherited = {name: getattr(base, name) for name in ShapeSettings.model_fields if not self.sets(name)}
-        return self.model_copy(update={**inherited, "instances": self.instances})
+        """Return this profile with the settings of `base` that it does not set, except the numbers of executors."""
+        names = ShapeSettings.model_fields.keys() - self.OWN
+        return self.model_copy(update={name: getattr(base, name) for name in names if not self.sets(name)})
+
+    @property
+    def start(self) -> int:
+        """How many executors of this profile the fleet starts with, warm ones included."""
+        return self.instances if self.warm is None else self.warm
 
     def sets(self, name: str) -> bool:
         """Whether the profile itself sets this, even to none."""

@@ -60,6 +60,7 @@ __all__ = [
     "Quantity",
     "Rate",
     "Ratio",
+    "Ready",
     "Replace",
     "ReplacementPolicy",
     "ResourceName",
@@ -444,6 +445,7 @@ Ratio = Annotated[float, BeforeValidator(_no_bool), Field(ge=0, le=1)]
 Replace = Annotated[Literal["always", "never"] | tuple[LossKind, ...], BeforeValidator(_replace), FromText]
 ReplacementPolicy = Literal["TerminatingOrFailed", "Failed"]
 ResourceName = Annotated[str, AfterValidator(_resource_name)]
+Ready = Literal["running", "registered"]
 RollPolicy = Literal["id", "age", "failures"]
 Seconds = Annotated[int, BeforeValidator(_no_bool), Field(ge=-(2**31), le=2**31 - 1)]
 Size = Annotated[int, BeforeValidator(_no_bool), Field(ge=0, le=LARGEST_FLEET)]

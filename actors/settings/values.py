@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         TolerationSettings,
         TolerationValues,
     )
-    from actors.settings.types import OnSigterm, Owner, Pacing, ReplacementPolicy, RollPolicy, Switch
+    from actors.settings.types import OnSigterm, Owner, Pacing, Ready, ReplacementPolicy, RollPolicy, Switch
 
     Duration: TypeAlias = str | timedelta
     ByteSize: TypeAlias = str | int
@@ -64,6 +64,11 @@ class ProfileValues(TypedDict, total=False):
     """What `ProfileSettings` is made from."""
 
     instances: int
+    warm: int | None
+    max_executors: int | None
+    ready: Ready
+    max_leases: int | None
+    max_age: Duration | None
     image: str | None
     command: Words | None
     args: Words | None

@@ -17,7 +17,9 @@ from hypothesis import strategies as st
 
 from actors.errors import Refused
 from actors.messages import (
+    AcquireExecutor,
     BackendFailed,
+    CancelAcquire,
     DecommissionExecutors,
     ExecutorBusy,
     ExecutorDisconnected,
@@ -36,10 +38,13 @@ from actors.messages import (
     IsExecutorExcluded,
     KillExecutors,
     RegisterExecutor,
+    ReleaseExecutor,
+    RenewLease,
     RequestTotalExecutors,
     ResumeFleet,
     RetireExecutors,
     ScaleExecutors,
+    SetWarm,
     StopBackend,
 )
 from tests.fuzz.material import scalars, values
@@ -50,9 +55,11 @@ if TYPE_CHECKING:
 
 HIGHEST_ID = 10**18 - 1
 LARGEST_FLEET = 100_000
+LONGEST_HOLDER = 200
 LONGEST_LINE = 400
 """Characters of a log line or an error, however large the message is."""
 PROFILES = ("default", "large")
+POOL, MOST = "pool", 2
 POLICIES = ("newest", "oldest", "idle")
 ABOUT_ONE = (
     *(RegisterExecutor, ExecutorDrained, ExecutorDisconnected, ExecutorBusy, ExecutorIdle),
@@ -160,6 +167,7 @@ graces = st.one_of(st.none(), st.just(timedelta(seconds=2)), st.just(timedelta.m
 victims = st.one_of(st.sampled_from(POLICIES), anything.filter(lambda value: not callable(value)), st.just(hash))
 
 WITHOUT_VALUES = tuple(kind for kind in get_args(FromDriver) if not fields(kind))
+pools = st.one_of(st.just("pool"), st.sampled_from(("default", "", None, 1, True)))
 about_one = st.builds(
     lambda kind, executor_id: kind(executor_id),
     st.sampled_from(ABOUT_ONE),
@@ -172,6 +180,11 @@ DRAWN: dict[Any, tuple[st.SearchStrategy[Any], ...]] = {
     ScaleExecutors: (totals, victims, graces),
     DecommissionExecutors: (many,),
     RequestTotalExecutors: (totals, flags),
+    SetWarm: (st.one_of(st.dictionaries(pools, anything, max_size=2), anything),),
+    AcquireExecutor: (pools, graces, graces, st.one_of(st.just("a task"), anything)),
+    CancelAcquire: (anything,),
+    ReleaseExecutor: (anything, flags),
+    RenewLease: (anything, graces),
     FollowFleet: (st.one_of(st.just(str), anything),),
     StopBackend: (odd | values.filter(lambda value: value is not None and not isinstance(value, bool)),),
 }
@@ -211,6 +224,10 @@ def are_totals(value: object) -> bool:
     return known and all(map(is_target, value.values()))
 
 
+def is_lease(value: object) -> bool:
+    return is_whole(value, 1, 2**63 - 1)
+
+
 def is_grace(value: object) -> bool:
     return value is None or (isinstance(value, timedelta) and timedelta() <= value <= timedelta(days=365))
 
@@ -231,6 +248,19 @@ def is_right(message: FromDriver) -> bool:
             return is_grace(grace)
         case DecommissionExecutors(ids):
             return are_ids(ids)
+        case SetWarm(warm):
+            numbers = warm if isinstance(warm, Mapping) else {"default": warm}
+            known = not isinstance(numbers, Broken) and all(isinstance(name, str) and name == POOL for name in numbers)
+            return known and all(is_target(number) and number <= MOST for number in numbers.values())
+        case AcquireExecutor(profile, timeout, ttl, holder):
+            is_holder = isinstance(holder, str) and len(holder) <= LONGEST_HOLDER
+            return isinstance(profile, str) and profile == POOL and is_grace(timeout) and is_grace(ttl) and is_holder
+        case CancelAcquire(lease):
+            return is_lease(lease)
+        case ReleaseExecutor(lease, flag):
+            return is_lease(lease) and isinstance(flag, bool)
+        case RenewLease(lease, ttl):
+            return is_lease(lease) and is_grace(ttl)
         case _ if isinstance(message, ABOUT_ONE):
             return is_id(message.executor_id)
         case FollowFleet(follower):
@@ -250,7 +280,9 @@ ANSWERS: dict[type, type | tuple[type, ...]] = {
     **dict.fromkeys(
         (RegisterExecutor, ExecutorDrained, IsExecutorActive, IsExecutorExcluded, HasEnoughExecutors), bool
     ),
-    RequestTotalExecutors: bool,
+    **dict.fromkeys((RequestTotalExecutors, CancelAcquire, ReleaseExecutor, RenewLease), bool),
+    AcquireExecutor: int,
+    SetWarm: type(None),
     HoldFleet: tuple,
     ResumeFleet: type(None),
     **dict.fromkeys((ExecutorDisconnected, ExecutorBusy, ExecutorIdle), type(None)),
@@ -275,8 +307,9 @@ def the_backend_lives(sent: list[tuple[FromDriver, bool]]) -> None:
     logger.addHandler(log)
     try:
         large = {"instances": 1, "image": "worker:1"}
-        with World(executor={"instances": 2}, profiles={"large": large}, allocation={"max_created": 12}) as world:
-            world.invariants.retarget({"default": LARGEST_FLEET, "large": LARGEST_FLEET})  # not the subject here
+        profiles = {"large": large, POOL: {"warm": 1, "max_executors": MOST}}
+        with World(executor={"instances": 2}, profiles=profiles, allocation={"max_created": 12}) as world:
+            world.invariants.retarget({"default": LARGEST_FLEET, "large": LARGEST_FLEET, POOL: MOST})  # not the subject
             world.advance(2)
             for message, is_asked in sent:
                 sees(world, log, message, is_asked=is_asked)

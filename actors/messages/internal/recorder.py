@@ -13,21 +13,27 @@ from actors.messages.to_driver import (
     FleetFailed,
 )
 
-__all__ = ["LeaseAcquired", "LeaseLost", "ToEventRecorder"]
+__all__ = ["DriverLeaseAcquired", "DriverLeaseLost", "ToEventRecorder"]
 
 
 @dataclass(frozen=True, slots=True)
-class LeaseAcquired:
+class DriverLeaseAcquired:
     """The application's lease is ours, after it was not."""
 
 
 @dataclass(frozen=True, slots=True)
-class LeaseLost:
+class DriverLeaseLost:
     """The application's lease is not ours, or no longer. Sent again when the reason changes."""
 
     reason: str
 
 
 ToEventRecorder: TypeAlias = (
-    ExecutorRemoved | ExecutorStuck | AllocationBlocked | AllocationUnblocked | FleetFailed | LeaseAcquired | LeaseLost
+    ExecutorRemoved
+    | ExecutorStuck
+    | AllocationBlocked
+    | AllocationUnblocked
+    | FleetFailed
+    | DriverLeaseAcquired
+    | DriverLeaseLost
 )

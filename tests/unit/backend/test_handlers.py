@@ -13,7 +13,7 @@ from actors.backend import backend as backend_module
 from actors.backend import driver_pod, shutdown, startup
 from actors.backend.backend import Backend
 from actors.backend.deletion.fleet_deletion import ListDue, LookedUp
-from actors.executors import executors, kills, publication, scaling
+from actors.executors import executors, kills, leasing, publication, scaling
 from actors.lease.write_permission import LeaseOver
 from actors.messages import FromDriver
 from actors.messages.internal import FromInside
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 PRIVATE = {
     kind
-    for module in (backend_module, driver_pod, executors, kills, publication, scaling, shutdown, startup)
+    for module in (backend_module, driver_pod, executors, kills, leasing, publication, scaling, shutdown, startup)
     for name, kind in vars(module).items()
     if isinstance(kind, type) and name.startswith("_") and kind.__module__ == module.__name__
     if not issubclass(kind, Enum | tuple)

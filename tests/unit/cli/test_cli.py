@@ -28,6 +28,7 @@ from actors.cli.main_loop import Key
 from actors.cli.output import Lines
 from actors.cli.tally import Tally
 from actors.messages import (
+    AcquireRefused,
     AllocationBlocked,
     AllocationUnblocked,
     BackendFailed,
@@ -39,6 +40,8 @@ from actors.messages import (
     ExecutorStuck,
     ExecutorTerminating,
     FleetFailed,
+    LeaseExpired,
+    LeaseLost,
     ToDriver,
 )
 from actors.pods.loss import LossKind, LossReason
@@ -220,6 +223,19 @@ MESSAGES: list[tuple[ToDriver, dict[str, object]]] = [
         {"event": "blocked", "message": "exceeded quota", "profile": "default", "blocked_by": "QuotaExceeded"},
     ),
     (AllocationUnblocked("default"), {"event": "unblocked", "profile": "default"}),
+    (AcquireRefused(7, "it was cancelled"), {"event": "refused", "message": "it was cancelled", "lease": 7}),
+    (
+        LeaseLost(7, 3, LOSS),
+        {
+            "event": "lost",
+            "executor_id": 3,
+            "pod": "etl-exec-3",
+            "reason": LOSS.kind,
+            "message": LOSS.message,
+            "lease": 7,
+        },
+    ),
+    (LeaseExpired(7, 3), {"event": "expired", "executor_id": 3, "pod": "etl-exec-3", "lease": 7}),
     (FleetFailed("too many failures"), {"event": "failed", "message": "too many failures"}),
     (BackendFailed(RuntimeError("no route")), {"event": "failed", "message": "no route"}),
     (BackendStopped(), {"event": "stopped", "left_behind": []}),

@@ -15,6 +15,7 @@ from actors.executors.executors import Executors
 from actors.executors.fleet_context import FleetContext
 from actors.executors.fleet_state import FleetState
 from actors.executors.kills import Kills
+from actors.executors.leases import LeaseBook
 from actors.executors.replacement import Replacement
 from actors.kube.api import DeleteOptions
 from actors.messages import (
@@ -79,7 +80,7 @@ class Host(Actor):
         super().__init__(context)
         subject = settings(executor={"instances": 2, **executor})
         self._driver = driver
-        self.state = FleetState(subject.initial_totals, subject.pod_prefix)
+        self.state = FleetState(subject.initial_totals, subject.pod_prefix, leases=LeaseBook(subject.pool_names))
         self.context_of_fleet = FleetContext(
             backend=self,
             settings=subject,
@@ -91,8 +92,8 @@ class Host(Actor):
         )
         replacement = Replacement(subject, state=self.state, system=self.context.system)
         self.fleet = Executors(self.context_of_fleet, replacement)
-        kills = Kills(self.context_of_fleet)
-        self.handlers = {**self.fleet.handlers(), **kills.handlers()}
+        self.kills = Kills(self.context_of_fleet)
+        self.handlers = {**self.fleet.handlers(), **self.kills.handlers()}
         self.why_not = ""
 
     def _tell(self, message: ToDriver | None) -> None:

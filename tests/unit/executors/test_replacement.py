@@ -60,6 +60,11 @@ def test_only_profiles_that_do_not_replace_every_loss_are_decided_on(kit: Kit) -
     assert Rig(kit, rule=lambda _: True).subject.profiles == {"default", "other"}
 
 
+def test_every_loss_of_a_profile_whose_target_follows_its_leases_is_replaced(kit: Kit) -> None:
+    assert Rig(kit, replace="never", warm=3).decide() == (False, 3)
+    assert Rig(kit, rule=lambda _: False, warm=3).decide() == (False, 3)
+
+
 @pytest.mark.parametrize(
     "entry",
     [

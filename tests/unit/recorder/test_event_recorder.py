@@ -20,7 +20,7 @@ from actors.errors import (
 )
 from actors.kube.api import EVENTS, LEASES
 from actors.messages import AllocationBlocked, AllocationUnblocked, ExecutorRemoved, ExecutorStuck, FleetFailed
-from actors.messages.internal import LeaseAcquired, LeaseLost, ToEventRecorder
+from actors.messages.internal import DriverLeaseAcquired, DriverLeaseLost, ToEventRecorder
 from actors.pods.loss import LossKind, LossReason
 from actors.recorder.book import MOST
 from actors.recorder.event_recorder import PAUSE, EventRecorder
@@ -162,9 +162,9 @@ def test_executors_that_the_driver_ended_are_not_lost(rig: Rig) -> None:
             "profile default: exceeded quota",
         ),
         (FleetFailed("6 executors failed to start"), "FleetFailed", "Warning", "6 executors failed to start"),
-        (LeaseAcquired(), "LeaseAcquired", "Normal", "driver driver-0_abc acquired the lease"),
+        (DriverLeaseAcquired(), "LeaseAcquired", "Normal", "driver driver-0_abc acquired the lease"),
         (
-            LeaseLost("it is held by 'b'"),
+            DriverLeaseLost("it is held by 'b'"),
             "LeaseLost",
             "Warning",
             "driver driver-0_abc creates and deletes no executors: it is held by 'b'",
@@ -180,7 +180,7 @@ def test_what_an_operator_asks_about_is_an_event(
 
 
 def test_each_message_to_the_recorder_has_a_case() -> None:
-    tested = {ExecutorRemoved, ExecutorStuck, AllocationBlocked, FleetFailed, LeaseAcquired, LeaseLost}
+    tested = {ExecutorRemoved, ExecutorStuck, AllocationBlocked, FleetFailed, DriverLeaseAcquired, DriverLeaseLost}
     assert tested | {AllocationUnblocked} == set(get_args(ToEventRecorder))
 
 

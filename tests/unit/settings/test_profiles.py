@@ -39,6 +39,11 @@ pytestmark = pytest.mark.usefixtures("clean_environment")
 
 EVERYWHERE: Any = {
     "instances": 3,
+    "warm": None,
+    "max_executors": None,
+    "ready": "running",
+    "max_leases": 5,
+    "max_age": "1h",
     "image": "worker:1",
     "command": ("work",),
     "pod_template": {"metadata": {"labels": {"team": "blue"}}},
@@ -65,6 +70,11 @@ EVERYWHERE: Any = {
 }
 OTHER: Any = {
     "instances": 5,
+    "warm": None,
+    "max_executors": None,
+    "ready": "registered",
+    "max_leases": None,
+    "max_age": "5m",
     "image": "worker:2",
     "command": ("work", "more"),
     "pod_template": {"metadata": {"labels": {"team": "red"}}},
@@ -113,6 +123,15 @@ def test_a_profile_may_set_a_setting_of_executor_to_none() -> None:
     profile = settings.profile("big")
 
     assert (profile.image, profile.node_selector, profile.claims) == (None, {}, ())
+
+
+def test_a_fleet_starts_with_the_warm_executors_of_a_profile_that_has_some() -> None:
+    settings = Settings(executor={"warm": 4, "instances": 9}, profiles={"big": {"warm": 0}, "plain": {"instances": 3}})
+    assert settings.initial_totals == {"default": 4, "big": 0, "plain": 3}
+    assert settings.pool_names == ("default", "big")
+    assert refused(executor={"warm": 4, "max_executors": 3}) == [
+        "executor.max_executors = 3: must be at least warm (4)"
+    ]
 
 
 def test_each_profile_starts_with_its_own_number_of_executors() -> None:
