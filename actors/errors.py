@@ -10,8 +10,8 @@
     ├── ActorCrashed             the actor crashed while it handled the question
     ├── ExecutorLost             a leased executor has ended, or its lease has; the error says why
     ├── FleetEnded               a `Fleet` has ended or failed, or did not start or stop in time
-    ├── Unreachable              what `wait_for` waits for cannot come true
-    ├── WaitTimeout              what `wait_for` waits for did not come true in time; a `TimeoutError`
+    ├── Unreachable              what `wait_for` or `acquire` waits for cannot come true
+    ├── WaitTimeout              what `wait_for` or `acquire` waits for did not come true in time; a `TimeoutError`
     └── ApiError                 a failed call to the Kubernetes API, classified
         ├── BadRequest           400: the request itself is malformed
         ├── Unauthorized         401: the credential is missing or not accepted
@@ -150,11 +150,17 @@ class FleetEnded(ExecutorPodsError):
 
 
 class Unreachable(ExecutorPodsError):
-    """What `wait_for` waits for cannot come true. The message says why, in the words of the pods or of the API."""
+    """What `wait_for` or `acquire` waits for cannot come true.
+
+    The message says why, in the words of the pods or of the API.
+    """
 
 
 class WaitTimeout(ExecutorPodsError, TimeoutError):
-    """What `wait_for` waits for did not come true in time. The message says what holds the executors up."""
+    """What `wait_for` or `acquire` waits for did not come true in time.
+
+    The message says what holds the executors up.
+    """
 
 
 class ApiError(ExecutorPodsError):

@@ -11,11 +11,13 @@ from actors.fleet.autoscaling import Autoscaler
 from actors.fleet.callbacks import called
 from actors.fleet.event_loop import TaskCalls, run_async
 from actors.fleet.fleet import BaseFleet
+from actors.fleet.leases.acquiring import RESET_FAILED, acquire, acquire_message, give_back
 from actors.fleet.output.access import follow, next_line, read_log
 from actors.fleet.plan import duration
 from actors.kube.auth import discovery as _discovery  # noqa: F401 - loaded later, in a thread, it would hold up the event loop
 from actors.kube.http import pod_api as _pod_api  # noqa: F401 - as above
 from actors.pods.pod import DEFAULT_PROFILE
+from actors.text import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
@@ -24,13 +26,16 @@ if TYPE_CHECKING:
     from actors.fleet.autoscaling import Backlog
     from actors.fleet.callbacks import Calls
     from actors.fleet.door import Door, Ids
+    from actors.fleet.leases.lease import Lease, LeasedExecutor
     from actors.fleet.output.lines import LineBuffer, LogLine
     from actors.fleet.output.logs import LogStream
     from actors.fleet.plan import Duration
     from actors.fleet.stream import Event, EventBuffer
-    from actors.messages import FleetStatus, Victims
+    from actors.messages import AcquireExecutor, FleetStatus, Victims
 
-__all__ = ["AsyncEvents", "AsyncFleet", "AsyncLogs"]
+__all__ = ["AsyncAcquiring", "AsyncEvents", "AsyncFleet", "AsyncLogs"]
+
+logger = get_logger(__name__)
 
 
 class AsyncFleet(BaseFleet):
@@ -154,6 +159,44 @@ class AsyncFleet(BaseFleet):
         """Let executors finish; see `Fleet.decommission`."""
         return await run_async(self._door.decommission(executors), self._door.system)
 
+    # ── leases ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def acquire(
+        self,
+        profile: str = DEFAULT_PROFILE,
+        *,
+        timeout: Duration | None = None,
+        ttl: Duration | None = None,
+        holder: str = "",
+        reuse: bool = False,
+        reset: Callable[[LeasedExecutor], object] | None = None,
+    ) -> AsyncAcquiring:
+        """Lease a ready executor for an `async with` block; see `Fleet.acquire`. `reset` may return an awaitable."""
+        return AsyncAcquiring(self._door, acquire_message(profile, timeout, ttl, holder), reset, reuse=reuse)
+
+    async def acquire_lease(
+        self,
+        profile: str = DEFAULT_PROFILE,
+        *,
+        timeout: Duration | None = None,  # noqa: ASYNC109 - as above
+        ttl: Duration | None = None,
+        holder: str = "",
+    ) -> Lease:
+        """Lease a ready executor until `release`; see `Fleet.acquire_lease`."""
+        return await run_async(acquire(self._door, acquire_message(profile, timeout, ttl, holder)), self._door.system)
+
+    async def release(self, lease: Lease, *, reuse: bool = False) -> bool:
+        """End a lease; see `Fleet.release`."""
+        return await run_async(self._door.release(lease, reuse=reuse), self._door.system)
+
+    async def renew(self, lease: Lease, ttl: Duration | None = None) -> bool:
+        """Let a lease last this long from now on; see `Fleet.renew`."""
+        return await run_async(self._door.renew(lease, ttl), self._door.system)
+
+    async def warm(self, warm: int | Mapping[str, int]) -> None:
+        """Set how many executors are kept ready; see `Fleet.warm`."""
+        await run_async(self._door.warm(warm), self._door.system)
+
     # ── what the program knows of its executors ─────────────────────────────────────────────────────────────────
 
     async def register(self, executor_id: int) -> bool:
@@ -163,6 +206,51 @@ class AsyncFleet(BaseFleet):
     async def is_excluded(self, executor_id: int) -> bool:
         """Return whether an executor must be refused if it connects; see `Fleet.is_excluded`."""
         return await run_async(self._door.is_excluded(executor_id), self._door.system)
+
+
+@final
+class AsyncAcquiring:
+    """Acquires an executor for an `async with` block. Made by `AsyncFleet.acquire`."""
+
+    def __init__(
+        self,
+        door: Door,
+        message: AcquireExecutor,
+        reset: Callable[[LeasedExecutor], object] | None,
+        *,
+        reuse: bool,
+    ) -> None:
+        self._door = door
+        self._message = message
+        self._reset = reset
+        self._reuse = reuse or reset is not None
+        self._lease: Lease | None = None
+
+    async def __aenter__(self) -> LeasedExecutor:
+        if self._lease is not None:
+            raise RuntimeError("this executor was acquired already; call fleet.acquire again")
+        self._lease = await run_async(acquire(self._door, self._message), self._door.system)
+        return self._lease.executor
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._lease is not None
+        reuse = False
+        try:
+            reuse = self._reuse and error is None and await self._is_reset(self._lease.executor)
+        finally:
+            await run_async(give_back(self._door, self._lease, error, reuse=reuse), self._door.system)
+
+    async def _is_reset(self, executor: LeasedExecutor) -> bool:
+        try:
+            done = None if self._reset is None else self._reset(executor)
+            if isinstance(done, Awaitable):
+                await done
+        except Exception:
+            logger.exception(RESET_FAILED, executor.id)
+            return False
+        return True
 
 
 @final

@@ -42,9 +42,12 @@ from actors.messages import (
     IsExecutorExcluded,
     KillExecutors,
     RegisterExecutor,
+    ReleaseExecutor,
+    RenewLease,
     ResumeFleet,
     RetireExecutors,
     ScaleExecutors,
+    SetWarm,
 )
 from actors.runtime import ActorDeadError, ActorSystem, Address, Future, elapsed, later
 from actors.runtime.mailbox import Reply
@@ -56,6 +59,7 @@ if TYPE_CHECKING:
     from contextlib import ExitStack
 
     from actors.fleet.callbacks import Calls
+    from actors.fleet.leases.lease import Lease
     from actors.fleet.output.logs import LogApi
     from actors.fleet.plan import Duration, FleetPlan
     from actors.fleet.waiting import Buffer, Steps
@@ -142,7 +146,7 @@ class Door:
                 address=self._owner,
             )
             is_there = self._has_started if wait else self._has_backend
-            yield Pause(lambda: is_there() or self._has_failed(), self.state, limit)
+            yield Pause(lambda: is_there() or self.state.has_failed, self.state, limit)
             if wait or not is_there():
                 self._check_started(limit)
             self._leave_at_exit()
@@ -337,7 +341,7 @@ class Door:
         Raises:
             FleetEnded: it has, or why it has failed.
         """
-        if self._has_failed():
+        if self.state.has_failed:
             raise self._error()
 
     def _check_waiting(self) -> None:
@@ -400,9 +404,6 @@ class Door:
     def _has_backend(self) -> bool:
         return self.state.backend is not None
 
-    def _has_failed(self) -> bool:
-        return self.state.failure is not None or self.state.is_over
-
     def _error(self) -> BaseException:
         """Return the error for a fleet that has ended."""
         failure = self.state.failure
@@ -415,8 +416,8 @@ class Door:
 
     # ── acts ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def ask(self, message: Question[A]) -> Steps[A]:
-        """Ask the Backend, and wait for the answer.
+    def ask(self, message: Question[A], unheard: Callable[[A], object] | None = None) -> Steps[A]:
+        """Ask the Backend, and wait for the answer. If the wait is interrupted, `unheard` is called with it later.
 
         Raises:
             Refused: a value is not allowed, or the fleet may not write now.
@@ -429,11 +430,17 @@ class Door:
         backend = self.state.backend
         if backend is None:
             raise RuntimeError("the fleet has not started yet")
-        reply = yield from self._answered(backend.request(message), type(message).__name__)
+        asked = backend.request(message)
+        try:
+            reply = yield from self._answered(asked, type(message).__name__)
+        except BaseException:
+            if unheard is not None:
+                _when_answered(cast("Reply", asked), unheard)
+            raise
         try:
             return cast("A", reply.get(timeout=0))
         except ActorDeadError:
-            yield Pause(self._has_failed, self.state, MARGIN)  # its last message says why
+            yield Pause(lambda: self.state.has_failed, self.state, MARGIN)  # its last message says why
             raise self._error() from None
 
     @staticmethod
@@ -530,6 +537,21 @@ class Door:
         if self.state.page is not None:
             self.state.page.annotate(executor_id, **columns)
 
+    def release(self, lease: Lease, *, reuse: bool) -> Steps[bool]:
+        """End a lease."""
+        try:
+            return (yield from self._act(ReleaseExecutor(lease.id, reuse)))
+        finally:
+            self.state.leases.release(lease.id)
+
+    def renew(self, lease: Lease, ttl: Duration | None) -> Steps[bool]:
+        """Let a lease last longer."""
+        return (yield from self._act(RenewLease(lease.id, grace_of("ttl", ttl))))
+
+    def warm(self, warm: int | Mapping[str, int]) -> Steps[None]:
+        """Set how many executors are warm."""
+        yield from self._act(SetWarm(warm))
+
     def is_excluded(self, executor_id: int) -> Steps[bool]:
         """Return whether an executor must be refused."""
         return (yield from self.ask(IsExecutorExcluded(executor_id)))
@@ -557,7 +579,7 @@ class Door:
             change = self.state.change  # before all that is judged by it
             if goal.is_reached(view):
                 return
-            if self._has_failed():
+            if self.state.has_failed:
                 raise self._error()
             waits = [goal.check(view, now())]
             if limit is not None and end is not None:
@@ -571,6 +593,19 @@ class Door:
             pause = min((wait for wait in waits if wait is not None), default=None)
             pause = None if pause is None else max(pause, SHORTEST)
             yield Pause(partial(self.state.has_changed, change), self.state, pause)
+
+
+def _when_answered(reply: Reply, call: Callable[[Any], object]) -> None:
+    """Call a function once with the answer to a question, if it is answered."""
+    calls = [call]
+
+    def answered() -> None:
+        with suppress(IndexError, ActorDeadError, ExecutorPodsError):  # called before, or there is no answer
+            calls.pop()(reply.get(timeout=0))
+
+    reply.when_set(answered)
+    if reply.is_set:
+        answered()
 
 
 def _ids(executors: Ids) -> tuple[int, ...]:

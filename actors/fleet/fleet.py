@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NoReturn, Self, Unpack, final
 from actors.fleet.autoscaling import Autoscaler
 from actors.fleet.callbacks import ActorCalls, called, is_coroutine_function
 from actors.fleet.door import Door
+from actors.fleet.leases.acquiring import Acquiring, acquire, acquire_message
 from actors.fleet.output.access import follow, next_line, read_log
 from actors.fleet.output.summary import as_html, as_line
 from actors.fleet.plan import FleetPlan, duration, fleet_settings
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from actors.fleet.autoscaling import Backlog
     from actors.fleet.callbacks import Calls
     from actors.fleet.door import Ids
+    from actors.fleet.leases.lease import Lease, LeasedExecutor
     from actors.fleet.output.lines import LineBuffer, LogLine
     from actors.fleet.output.logs import LogStream
     from actors.fleet.plan import Duration, FleetValues
@@ -409,6 +411,73 @@ class Fleet(BaseFleet):
     def decommission(self, executors: Ids) -> tuple[int, ...]:
         """Let executors finish: they are replaced only when they are gone. Returns the ids that are decommissioned."""
         return run(self._door.decommission(executors), self._door.system)
+
+    # ── leases ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def acquire(
+        self,
+        profile: str = DEFAULT_PROFILE,
+        *,
+        timeout: Duration | None = None,
+        ttl: Duration | None = None,
+        holder: str = "",
+        reuse: bool = False,
+        reset: Callable[[LeasedExecutor], object] | None = None,
+    ) -> Acquiring:
+        """Lease a ready executor for a `with` block: nobody else has it. Whoever waits longest is served first.
+
+        ::
+
+            with fleet.acquire(timeout="30s") as executor:
+                answer = call(executor.ip, task)
+
+        At the end of the block the executor is ended, and another one takes its place. If it ended meanwhile, the end
+        of the block raises `ExecutorLost`, also in place of an error of the block; `executor.lease.check()` raises it
+        within the block.
+
+        Args:
+            profile: one with the setting `warm`.
+            timeout: how long to wait; None: as long as the fleet lives.
+            ttl: how long the lease lasts at most, unless it is renewed; None: until the end of the block.
+            holder: who has it, for logs.
+            reuse: offer the executor again, unless the block raised an error, or `max_leases` or `max_age` forbid it.
+            reset: called with the executor before it is offered again. If it fails, the executor is ended. It implies
+                `reuse`.
+
+        Entering raises:
+            WaitTimeout: the time is over; the message says what holds the executors up. It is a `TimeoutError`.
+            Unreachable: the fleet has failed, or stops.
+            Refused: the profile has no `warm`.
+            FleetEnded: the fleet has ended.
+        """
+        return Acquiring(self._door, acquire_message(profile, timeout, ttl, holder), reset, reuse=reuse)
+
+    def acquire_lease(
+        self,
+        profile: str = DEFAULT_PROFILE,
+        *,
+        timeout: Duration | None = None,
+        ttl: Duration | None = None,
+        holder: str = "",
+    ) -> Lease:
+        """Lease a ready executor until `release`, as `acquire` does for a block. `lease.executor` is the executor."""
+        return run(acquire(self._door, acquire_message(profile, timeout, ttl, holder)), self._door.system)
+
+    def release(self, lease: Lease, *, reuse: bool = False) -> bool:
+        """End a lease: its executor is ended, or with `reuse` offered again. False: the lease had ended before."""
+        return run(self._door.release(lease, reuse=reuse), self._door.system)
+
+    def renew(self, lease: Lease, ttl: Duration | None = None) -> bool:
+        """Let a lease last this long from now on; None: until it is released. False: it has ended."""
+        return run(self._door.renew(lease, ttl), self._door.system)
+
+    def warm(self, warm: int | Mapping[str, int]) -> None:
+        """Set how many executors are kept ready beyond the leased ones: of the profile "default", or of each named.
+
+        Args:
+            warm: executors, at most `max_executors`.
+        """
+        run(self._door.warm(warm), self._door.system)
 
     # ── what the program knows of its executors ─────────────────────────────────────────────────────────────────
 

@@ -13,8 +13,20 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias, final, get_args
 
+from actors.fleet.leases.lease import DoorLeases
 from actors.fleet.waiting import Waitable
-from actors.messages import BackendFailed, BackendStarted, BackendStopped, FleetChanged, StopBackend, ToDriver
+from actors.messages import (
+    AcquireRefused,
+    BackendFailed,
+    BackendStarted,
+    BackendStopped,
+    ExecutorAcquired,
+    FleetChanged,
+    LeaseExpired,
+    LeaseLost,
+    StopBackend,
+    ToDriver,
+)
 from actors.runtime import Actor, Address, Context, Terminated
 from actors.text import get_logger
 from actors.view import FleetView
@@ -40,6 +52,7 @@ class DoorState(Waitable):
     def __init__(self, clock: Clock) -> None:
         super().__init__()
         self.view = FleetView(clock)
+        self.leases = DoorLeases()
         self.backend: Address | None = None
         """The Backend, once it was started."""
         self.started: BackendStarted | None = None
@@ -68,12 +81,18 @@ class DoorState(Waitable):
         self.touch()
 
     def apply(self, event: ToDriver) -> None:
-        """Take in one event, and pass it on."""
+        """Take in one event, and pass it on, unless it answers the program."""
         match event:
+            case ExecutorAcquired() | AcquireRefused():
+                self.leases.answered(event)
+                return
+            case LeaseLost() | LeaseExpired():
+                self.leases.ended(event)
             case BackendStarted():
                 self.started = event
             case BackendFailed(cause):
                 self.failure = cause
+                self.leases.wake()
             case BackendStopped(left_behind):
                 self.left_behind = left_behind
             case _:
@@ -89,6 +108,7 @@ class DoorState(Waitable):
     def end(self) -> None:
         """The fleet has ended."""
         self.is_over = True
+        self.leases.wake()
         for reader in list(self._readers):
             buffer = reader()
             if buffer is not None:
@@ -107,6 +127,11 @@ class DoorState(Waitable):
         self._readers[weakref.ref(buffer, lambda gone: self._readers.pop(gone, None))] = None
         if self.is_over:  # after the buffer is added: either this or `end` ends it
             buffer.end()
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether the fleet has failed or ended."""
+        return self.failure is not None or self.is_over
 
     def has_changed(self, since: object) -> bool:
         """Return whether `change` is another one by now."""

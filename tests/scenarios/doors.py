@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from actors.fleet.async_fleet import AsyncFleet
 from actors.fleet.fleet import Fleet
@@ -20,14 +20,15 @@ class Awaited:
     WAITING = frozenset(
         {"status", "scale", "wait_for", "kill", "retire", "drained", "hold", "decommission", "register"}
         | {"is_excluded", "start", "stop", "abandon", "get", "autoscale"}
+        | {"acquire_lease", "release", "renew", "warm"}
     )
 
     def __init__(self, inner: Any) -> None:
         self.inner = inner
 
-    async def __aenter__(self) -> Self:
-        self.inner.__enter__()
-        return self
+    async def __aenter__(self) -> Any:
+        entered = self.inner.__enter__()
+        return self if entered is self.inner else entered
 
     async def __aexit__(self, *error: object) -> None:
         self.inner.__exit__(*error)
@@ -43,6 +44,9 @@ class Awaited:
 
     def events(self) -> Awaited:
         return Awaited(self.inner.events())
+
+    def acquire(self, *args: Any, **more: Any) -> Awaited:
+        return Awaited(self.inner.acquire(*args, **more))
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self.inner, name)
