@@ -29,6 +29,7 @@ from actors.messages import (
 from actors.messages.internal import StartFailuresExceeded, TakenOver
 from actors.messages.internal.names import ALLOCATOR
 from actors.pods.loss import SCALED_DOWN
+from actors.pods.state import PodRunning
 from actors.settings.types import LARGEST_FLEET
 from actors.text import get_logger
 
@@ -47,6 +48,9 @@ logger = get_logger(__name__)
 
 NO_GRACE: Final = timedelta()
 """Nobody uses a discarded executor: its pod is deleted at once."""
+
+AGE_RETRY: Final = timedelta(seconds=1)
+"""How often to look whether the pool is full again, before one more executor that is too old is ended."""
 
 RELEASED: Final = "was given back by its holder"
 EXPIRED: Final = "was ended, as its lease had expired"
@@ -220,8 +224,15 @@ class Leasing:
             self._discard_unless_ending(lease.executor_id, EXPIRED)
 
     def _age_reached(self, due: _AgeReached) -> None:
-        if not self._book.is_leased(due.executor_id):
-            self._discard_unless_ending(due.executor_id, AGED)
+        """Discard an executor that nobody has. While the pool is not full, wait: many may be of the same age."""
+        executor_id, entry = due.executor_id, self._state.ledger.entries[due.executor_id]
+        if self._book.is_leased(executor_id):
+            return
+        lacks = self._book.idle(entry.profile) < self._warm[entry.profile]
+        if lacks and self._book.is_idle(executor_id, entry.profile):
+            self._timers.start(("age", executor_id), AGE_RETRY, due)
+        else:
+            self._discard_unless_ending(executor_id, AGED)
 
     def _excess_over(self, _: _ExcessOver) -> None:
         if not self._why_not():
@@ -297,7 +308,10 @@ class Leasing:
         return False
 
     def _is_ready(self, entry: LedgerEntry) -> bool:
-        if not entry.counts or entry.decommissioned or not entry.active or entry.pod_in(self._state.states) is None:
+        state = self._state.states.get(entry.executor_id)  # it may be older than what was seen: a holder needs the IP
+        if not isinstance(state, PodRunning) or state.pod.uid != entry.uid:
+            return False
+        if not entry.counts or entry.decommissioned or not entry.active:
             return False
         return entry.running if self._profiles[entry.profile].ready == "running" else entry.is_registered
 

@@ -72,7 +72,7 @@ class ShapeSettings(Group):
     """How often an executor is leased, if it is given back for reuse. Without it: any number of times."""
     max_age: Duration | None = Field(default=None, examples=["1h"])
     """How long an executor of a profile with `warm` is offered after it began to run. Then it is replaced, once nobody
-    has it. Without it: always.
+    has it and the pool is full: so executors of the same age do not end together. Without it: always.
     """
     image: Word | None = Field(default=None, examples=["registry.example/worker:1.4"])
     """Image of the executor's container. Without it: the pod template's.

@@ -153,10 +153,21 @@ def test_an_executor_that_is_too_old_is_replaced_once_nobody_has_it(kit: Kit) ->
     rig = Leases(kit, max_age="10s")
     rig.have(1, 2)
     lease = rig.ask(AcquireExecutor())
+    rig.begins(3)
     kit.advance(10 * SECOND)
     assert rig.ended() == [(2, "was ended, as it had reached executor.max_age")]
     assert rig.ask(ReleaseExecutor(lease, reuse=True))
     assert rig.ended() == [(1, "was ended, as it had reached executor.max_age")]
+
+
+def test_executors_of_the_same_age_are_replaced_one_after_the_other(kit: Kit) -> None:
+    rig = Leases(kit, max_age="10s")
+    rig.have(1, 2)
+    kit.advance(60 * SECOND)
+    assert [executor_id for executor_id, _ in rig.ended()] == [1]
+    rig.begins(3)
+    kit.advance(1 * SECOND)
+    assert [executor_id for executor_id, _ in rig.ended()] == [2]
 
 
 def test_a_lease_that_was_granted_before_it_was_cancelled_is_offered_again(kit: Kit) -> None:
