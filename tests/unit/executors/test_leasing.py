@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from actors.errors import Refused
-from actors.executors.leasing import Leasing
+from actors.executors.leasing import TOGETHER, Leasing
 from actors.messages import (
     AcquireExecutor,
     AcquireRefused,
@@ -85,6 +85,8 @@ class Leases(Rig):
         return [(each.lease, each.executor.id) for each in self.driver.take_all(ExecutorAcquired)]
 
     def target(self) -> int:
+        """The target, once it was counted."""
+        self.kit.advance(TOGETHER)
         total: int = self.inside.state.totals["default"]
         return total
 
