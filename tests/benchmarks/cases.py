@@ -143,6 +143,13 @@ def _losses(executors: int, losses: int) -> tuple[Run, ...]:
     return (Run("ours", {"executors": executors, "losses": losses}, f"{executors:,} executors", must=True),)
 
 
+def _leases(warm: int, rate: int, count: int, *, reuse: bool) -> Run:
+    how = "offered again" if reuse else "ended and replaced"
+    return Run(
+        "ours", {"warm": warm, "rate": rate, "count": count, "reuse": reuse}, f"{warm} warm, {rate:,} leases/s, {how}"
+    )
+
+
 def _door(pods: int) -> tuple[Run, ...]:
     return tuple(Run("ours", {"pods": pods, "reader": reader}, f"read by {reader}", must=True) for reader in READERS)
 
@@ -258,6 +265,12 @@ CASES: Final[dict[str, Case]] = {
         _door(60_000),
         _door(5_000)[1:2],
         repeats=5,
+    ),
+    "leases": Case(
+        "Leases of 200 warm executors through Fleet; cluster and kubelet are in the same process",
+        "leases",
+        (_leases(200, 1_000, 5_000, reuse=True), _leases(200, 50, 500, reuse=False)),
+        (_leases(20, 200, 200, reuse=True),),
     ),
     "latency": Case(
         "End of an executor → ExecutorRemoved, → its replacement's POST; 10,000 pods and a poll every 2 s",
