@@ -342,14 +342,14 @@ class Leasing:
             self._discard((executor_id,), message)
 
     def _discard(self, executor_ids: Iterable[int], message: str) -> None:
-        """End executors that nobody has. They do not count any more from the moment at which the target is counted."""
+        """End executors that nobody has. They count until they terminate: there are never more than `max_executors`."""
         ids = tuple(executor_ids)
         if not ids or self._has_ended:
             return
         for executor_id in ids:
             self._book.withdraw(executor_id, self._state.ledger.entries[executor_id].profile, ends=True)
-        self._count()
-        self._kills.retire(ids, message, NO_GRACE, is_loss=False)
+        self._kills.end(ids, grace=NO_GRACE, message=message, is_loss=False)
+        self._count_soon()
 
     # ── targets ─────────────────────────────────────────────────────────────────────────────────────────────────
 

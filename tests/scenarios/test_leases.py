@@ -47,7 +47,7 @@ class Holders:
         self.random = Random(seed)
         shape = {"instances": 0, "warm": WARM, "max_executors": MOST, "failures_validity_interval": "1s", **executor}
         self.world = World(seed, executor=shape, allocation={"idle_timeout": "5s"})
-        self.world.invariants.retarget(2 * MOST)  # what is given back may end while its replacement starts
+        self.world.invariants.retarget(MOST)
         self.waiting: list[int] = []
         self.held: dict[int, int] = {}
         self.answered: set[int] = set()
