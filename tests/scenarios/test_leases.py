@@ -5,6 +5,7 @@ A seed draws what holders do, losses of every kind, crashes of actors, and how l
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import timedelta
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
@@ -18,6 +19,7 @@ from actors.messages import (
     ExecutorAcquired,
     ExecutorRemoved,
     ExecutorTerminating,
+    GetExecutors,
     GetFleetStatus,
     KillExecutors,
     LeaseExpired,
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
 
 STEPS: Final = 30
 PAUSES: Final = (0.0, 0.0, 0.004, 0.1, 0.7, 1.0, 2.5, 6.0)
-WARM, MOST = 3, 6
+WARM, MOST, MOST_LEASES = 3, 6, 2
 PARTS: Final = ("allocator", "lifecycle-manager", "request-pool", "snapshot-store", "watch-source")
 
 
@@ -51,6 +53,8 @@ class Holders:
         self.waiting: list[int] = []
         self.held: dict[int, int] = {}
         self.answered: set[int] = set()
+        self.times: Counter[int] = Counter()
+        self.ending: set[int] = set()
         self.ended: dict[int, LossReason] = {}
         self.read = 0
 
@@ -69,7 +73,9 @@ class Holders:
                     self.answers(lease)
                     assert executor.id not in self.held.values(), f"executor {executor.id} has two leases"
                     assert executor.ip is not None
-                    assert executor.id not in self.ended, "an executor is leased that had ended"
+                    assert executor.id not in self.ending, "an executor is leased that ends"
+                    self.times[executor.id] += 1
+                    assert self.times[executor.id] <= MOST_LEASES
                     self.held[lease] = executor.id
                 case AcquireRefused(lease):
                     self.answers(lease, is_refused=True)
@@ -78,7 +84,10 @@ class Holders:
                     assert self.ended[executor_id] == reason
                 case LeaseExpired(lease, executor_id):
                     assert self.held.pop(lease) == executor_id
+                case ExecutorTerminating(executor_id):
+                    self.ending.add(executor_id)
                 case ExecutorRemoved(executor_id, reason):
+                    self.ending.add(executor_id)
                     self.ended[executor_id] = reason
                 case _:
                     pass
@@ -142,7 +151,8 @@ class Holders:
             self.random.choice(ways)()
 
     def kill(self) -> None:
-        self.world.ask(KillExecutors(tuple(self.held.values())[:1], adjust_target=self.random.random() < 0.5))
+        alive = [each.id for each in self.world.ask(GetExecutors()).alive]
+        self.world.ask(KillExecutors(tuple(self.some(alive)), adjust_target=self.random.random() < 0.5))
 
     def crash(self) -> None:
         part = self.random.choice(PARTS)
@@ -152,8 +162,8 @@ class Holders:
     def lag(self) -> None:
         self.world.api.lag = timedelta(seconds=self.random.choice((0.0, 0.0, 0.5, 2.0)))
 
-    def some(self, leases: Iterable[int]) -> list[int]:
-        known = sorted(leases)
+    def some(self, numbers: Iterable[int]) -> list[int]:
+        known = sorted(numbers)
         return self.random.sample(known, min(len(known), self.random.randint(0, 2)))
 
     def target(self) -> int:
@@ -194,7 +204,7 @@ class Holders:
 
 @pytest.mark.parametrize("seed", seeds(4, of=1_000))
 def test_nobody_shares_an_executor_and_the_pool_comes_back(seed: int) -> None:
-    holders = Holders(seed, max_leases=3, max_age="20s")
+    holders = Holders(seed, max_leases=MOST_LEASES, max_age="20s")
     with holders.world:
         holders.run()
         holders.rest()
