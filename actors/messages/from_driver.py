@@ -299,7 +299,7 @@ class CancelAcquire(Question[bool]):
 
 @dataclass(frozen=True, slots=True)
 class ReleaseExecutor(Question[bool]):
-    """End a lease. Its executor is ended and deleted now, and does not lower the number of warm ones.
+    """End a lease. Its executor is ended: its pod is deleted now.
 
     Answered with a bool: the lease was held. Else it is lost, has expired or was released, and nothing happens.
     """

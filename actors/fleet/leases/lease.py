@@ -23,13 +23,14 @@ FIELDS: Final = tuple(Executor.__dataclass_fields__)
 
 @final
 class Lease:
-    """A leased executor: nobody else has it until the lease ends. Made by `Fleet.acquire` and `Fleet.acquire_lease`."""
+    """A leased executor: nobody else has it until the lease ends. Made by `Fleet.acquire` and `Fleet.acquire_lease`.
+
+    `executor` is the executor as it was when it was acquired, and `id` the number of the lease, as messages have it.
+    """
 
     def __init__(self, lease_id: int, executor: Executor) -> None:
         self.id: Final = lease_id
-        """Its number, as messages have it."""
         self.executor: Final = LeasedExecutor(*(getattr(executor, name) for name in FIELDS), lease=self)
-        """The executor, as it was when it was acquired."""
         self.end: LeaseLost | LeaseExpired | None = None
         """Why it ended before it was released; written by the fleet's actor."""
 
