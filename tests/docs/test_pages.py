@@ -130,6 +130,7 @@ def test_the_messages_that_a_page_names_are_public(page: str) -> None:
         "KubernetesPodOperator",
         "KubernetesExecutorBackend",
         "ListenerThread",
+        "LeasedExecutor",
         "LocalCluster",
         "NotSupported",
         "PersistentVolumeClaim",
