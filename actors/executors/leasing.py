@@ -26,7 +26,7 @@ from actors.messages import (
     RenewLease,
     SetWarm,
 )
-from actors.messages.internal import StartFailuresExceeded, TakenOver
+from actors.messages.internal import AllocatorStatus, TakenOver
 from actors.messages.internal.names import ALLOCATOR
 from actors.pods.loss import SCALED_DOWN
 from actors.pods.state import PodRunning
@@ -136,7 +136,7 @@ class Leasing:
 
     def listeners(self) -> dict[type, Callable[..., object]]:
         """Map each message after which more is to be looked at than the executors that it changed."""
-        return {StartFailuresExceeded: self._failed, TakenOver: self._taken_over}
+        return {AllocatorStatus: self._counted, TakenOver: self._taken_over}
 
     def turn_ends(self) -> None:
         """A message was handled: look at the executors that it changed."""
@@ -199,8 +199,9 @@ class Leasing:
 
     # ── from others ─────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _failed(self, message: StartFailuresExceeded) -> None:
-        self._refuse_all(message.cause)
+    def _counted(self, _: AllocatorStatus) -> None:
+        if self._state.starts.failed is not None:
+            self._refuse_all(self._state.starts.failed)
 
     def _taken_over(self, _: TakenOver) -> None:
         """This driver writes from now on: look at all executors, those of earlier drivers among them."""

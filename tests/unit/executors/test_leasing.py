@@ -39,7 +39,6 @@ from actors.messages.internal import (
     RemoveExecutor,
     SetTotalExpectedExecutors,
     StartFailureRecord,
-    StartFailuresExceeded,
     TakenOver,
 )
 from actors.pods.state import PodRunning
@@ -247,9 +246,8 @@ def test_who_waits_too_long_is_told_what_holds_it_up(kit: Kit) -> None:
 def test_a_fleet_that_failed_or_stops_refuses_whoever_waits(kit: Kit) -> None:
     rig = Leases(kit, warm=1)
     lease = rig.ask(AcquireExecutor())
-    rig.ask(StartFailuresExceeded("too many failed"))
-    assert rig.driver.take_all(AcquireRefused) == [AcquireRefused(lease, "too many failed")]
     rig.ask(AllocatorStatus({}, StartFailureRecord(failed="too many failed")))
+    assert rig.driver.take_all(AcquireRefused) == [AcquireRefused(lease, "too many failed")]
     with pytest.raises(Refused, match="AcquireExecutor: too many failed"):
         rig.ask(AcquireExecutor())
     rig.ask(SetWarm(1))
