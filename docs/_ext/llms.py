@@ -17,7 +17,13 @@ if TYPE_CHECKING:
 
     from sphinx.application import Sphinx
 
-SECTIONS: Final = {"how-to": "How to", "reference": "Reference", "explanation": "Explanation", ".": "Tutorial"}
+SECTIONS: Final = {
+    "how-to": "How to",
+    "examples": "Examples",
+    "reference": "Reference",
+    "explanation": "Explanation",
+    ".": "Tutorial",
+}
 """Folder → what its pages are."""
 
 

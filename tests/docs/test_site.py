@@ -36,10 +36,12 @@ def test_llms_txt_has_each_page_by_sections_with_its_first_sentence() -> None:
         llms.Page("tutorial", "Tutorial", "It begins here: with a driver. And on."),
         llms.Page("how-to/oom", "Out of memory", "Memory of 1.5 GiB ends. So."),
         llms.Page("how-to/page", "A page", "No end"),
+        llms.Page("examples/index", "Examples", "Whole programs."),
     ]
     assert llms.llms_txt(index, pages) == (
         "# executor-pods\n\n> A library. It does much.\n\n"
         "## Tutorial\n\n- [Tutorial](_sources/tutorial.md.txt): It begins here\n\n"
         "## How to\n\n- [Out of memory](_sources/how-to/oom.md.txt): Memory of 1.5 GiB ends\n"
-        "- [A page](_sources/how-to/page.md.txt): No end\n"
+        "- [A page](_sources/how-to/page.md.txt): No end\n\n"
+        "## Examples\n\n- [Examples](_sources/examples/index.md.txt): Whole programs\n"
     )
