@@ -124,6 +124,7 @@ def test_the_messages_that_a_page_names_are_public(page: str) -> None:
         "DaskTaskRunner",
         "DeadlineExceeded",
         "ErrImagePull",
+        "ExecutionProvider",
         "FailedPreStopHook",
         "ImagePullBackOff",
         "KubeCluster",
