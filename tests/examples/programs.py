@@ -40,18 +40,19 @@ class Example:
         (commands,) = (block.text for block in readme if block.kind == "sh")
         install, self._command = commands.splitlines()
         assert install == "pip install -r requirements.txt"
-        self._expected = next(block.text for block in readme if block.kind == "output")
-        self._folder = Path(shutil.copytree(EXAMPLES / name, folder / name))
+        self._expected = next((block.text for block in readme if block.kind == "output"), "")
+        self.folder = Path(shutil.copytree(EXAMPLES / name, folder / name))
         self._temporary = Path(tempfile.mkdtemp())  # short: Ray has sockets there
         self._printed = ""
 
     def __enter__(self) -> Self:
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-        self._errors = (self._folder.parent / "stderr").open("w+", encoding="utf-8")
+        self._errors = (self.folder.parent / "stderr").open("w+", encoding="utf-8")
         self._program = subprocess.Popen(
             self._command.split(),
-            cwd=self._folder,
-            env=os.environ | {"PATH": path, "PYTHONPATH": str(ROOT), "TMPDIR": str(self._temporary)},
+            cwd=self.folder,
+            env=os.environ
+            | {"PATH": path, "PYTHONPATH": str(ROOT), "TMPDIR": str(self._temporary), "HOME": str(self._temporary)},
             stdout=subprocess.PIPE,
             stderr=self._errors,
             text=True,
