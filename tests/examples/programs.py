@@ -1,4 +1,4 @@
-"""One example of docs/examples, run by the command of its README in a copy of its folder."""
+"""One example of docs/examples, run by the commands of its README in a copy of its folder."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Example:
     def __init__(self, name: str, folder: Path) -> None:
         readme = blocks(f"docs/examples/{name}/README.md")
         (commands,) = (block.text for block in readme if block.kind == "sh")
-        install, self._command = commands.splitlines()
+        install, _, self._commands = commands.partition("\n")
         assert install == "pip install -r requirements.txt"
         self._expected = next((block.text for block in readme if block.kind == "output"), "")
         self.folder = Path(shutil.copytree(EXAMPLES / name, folder / name))
@@ -49,7 +49,7 @@ class Example:
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
         self._errors = (self.folder.parent / "stderr").open("w+", encoding="utf-8")
         self._program = subprocess.Popen(
-            self._command.split(),
+            ["/bin/sh", "-ec", self._commands],
             cwd=self.folder,
             env=os.environ
             | {"PATH": path, "PYTHONPATH": str(ROOT), "TMPDIR": str(self._temporary), "HOME": str(self._temporary)},
