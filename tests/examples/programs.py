@@ -21,7 +21,7 @@ from tests.docs.shell import matches
 
 EXAMPLES: Final = ROOT / "docs" / "examples"
 
-SAFETY_SECONDS: Final = 120.0
+SAFETY_SECONDS: Final = 300.0
 """A program that hangs is killed after this; no test waits for it."""
 
 
