@@ -68,7 +68,7 @@ class Example:
             self._kill()
         self._program.communicate()
         self._errors.close()
-        shutil.rmtree(self._temporary)
+        shutil.rmtree(self._temporary, ignore_errors=True)  # what ends may still write there
 
     def wait_for(self, text: str) -> str:
         """Return the next line with this text."""
