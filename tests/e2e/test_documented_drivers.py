@@ -25,14 +25,19 @@ if TYPE_CHECKING:
 SAFETY_SECONDS: Final = 60.0
 """What hangs ends the test after this; no test waits for it."""
 
-ARGUMENTS: Final = {("docs/tutorial.md", "driver.py"): ["worker.py"]}
+ARGUMENTS: Final = {
+    ("docs/tutorial.md", "driver.py"): ["worker.py"],
+    ("docs/how-to/from-agent-sandboxes.md", "agent.py"): ["sandbox.py"],
+    ("docs/how-to/from-pod-operators-and-jobs.md", "spread.py"): ["worker.py"],
+}
 
 ELSEWHERE: Final = {
     "docs/how-to/find-the-driver.md": "tests/e2e/test_registration.py",
     "docs/how-to/web-service.md": "tests/docs/test_web_service.py",
     "docs/how-to/queue-workers.md": "tests/docs/test_queue_workers.py",
+    "docs/how-to/leases.md": "the page's own test, in virtual time",
 }
-"""These need more than an embedded cluster, and are stopped there."""
+"""These need more than an embedded cluster, or are no programs, and are stopped there."""
 
 DRIVERS: Final = [
     (page, str(block.file))
