@@ -259,10 +259,18 @@ def _page(port: int | None, address: str, token_file: Path | None, hosts: Sequen
     from actors.page.plan import PagePlan  # noqa: PLC0415 - as above
 
     try:
-        token = None if token_file is None else token_file.read_text(encoding="utf-8").strip()
+        token = None if token_file is None else _token(token_file)
     except (OSError, UnicodeDecodeError) as error:
         raise typer.BadParameter(f"{token_file}: {error}", param_hint="'--page-token-file'") from None
     return PagePlan(f"[{address}]:{port}" if ":" in address else f"{address}:{port}", token, tuple(hosts))
+
+
+def _token(path: Path) -> str:
+    """Return what a file has, but no more than the page refuses: a device may have no end."""
+    from actors.page.hosts import LONGEST_TOKEN  # noqa: PLC0415 - as above
+
+    with path.open("rb") as file:
+        return file.read(2 * LONGEST_TOKEN).decode().strip()
 
 
 @app.command()

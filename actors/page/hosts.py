@@ -16,10 +16,11 @@ from actors.errors import SettingsError
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-__all__ = ["LOOPBACK", "AllowedHosts", "check_page", "is_loopback"]
+__all__ = ["LONGEST_TOKEN", "LOOPBACK", "AllowedHosts", "check_page", "is_loopback"]
 
 LOOPBACK: Final = "127.0.0.1"
 
+LONGEST_TOKEN: Final = 4096
 SHORTEST_TOKEN: Final = 16
 """Characters: 96 bits in base64. Nobody counts wrong ones, so a token must not be guessed."""
 
@@ -36,11 +37,12 @@ def check_page(page: int | str, token: str | None) -> tuple[str, int]:
     """Return address and port of `8080`, `"0.0.0.0:8080"` or `"[::]:8080"`. A port alone is on the loopback.
 
     Raises:
-        SettingsError: it is none of these, or the token is too short.
+        SettingsError: it is none of these, or the token is too short or too long.
     """
     shown = token.strip() if isinstance(token, str) else ""
-    if token is not None and not (len(shown) >= SHORTEST_TOKEN and shown.isprintable()):
-        raise SettingsError(f"the page's token must have at least {SHORTEST_TOKEN} printable characters")
+    if token is not None and not (SHORTEST_TOKEN <= len(shown) <= LONGEST_TOKEN and shown.isprintable()):
+        allowed = f"at least {SHORTEST_TOKEN} printable characters, at most {LONGEST_TOKEN}"
+        raise SettingsError(f"the page's token must have {allowed}")
     problem = f"page = {page!r}: must be a port, such as 8080, or an address and a port, such as '0.0.0.0:8080'"
     if isinstance(page, bool) or not isinstance(page, int | str):
         raise SettingsError(problem)

@@ -23,6 +23,7 @@ from actors.cli.operate.cluster import interruptible
 from actors.cli.operate.target import show
 from actors.cli.streams import say
 from actors.errors import ApiError, Refused, SettingsError, Unavailable
+from actors.page.hosts import LONGEST_TOKEN
 from actors.runtime import start_thread
 from actors.text import LONGEST_LINE, one_line
 
@@ -40,9 +41,6 @@ _LOOK: Final = 0.5
 
 _LONGEST_ANSWER: Final = 4 * 1024 * 1024
 """Bytes: the ids of 100,000 executors have a fifth of that."""
-
-_LONGEST_TOKEN: Final = 4096
-"""Bytes of a token's file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,10 +135,10 @@ def is_readable_on_the_way(url: str) -> bool:
 def _token(path: Path) -> str:
     try:
         with path.open("rb") as file:
-            token = file.read(_LONGEST_TOKEN + 1).strip()
+            token = file.read(LONGEST_TOKEN + 1).strip()
     except OSError as error:
         raise SettingsError(f"--token-file {path}: cannot be read: {error.strerror}") from None
-    if not token or len(token) > _LONGEST_TOKEN or not token.isascii() or not token.decode().isprintable():
+    if not token or len(token) > LONGEST_TOKEN or not token.isascii() or not token.decode().isprintable():
         raise SettingsError(f"--token-file {path}: must have a token, in one line of ASCII")
     return token.decode()
 

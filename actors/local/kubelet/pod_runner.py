@@ -244,6 +244,8 @@ class PodRunner:
     def _sync(self, run: PodRun) -> None:
         """Take the next step of a pod, unless one is under way."""
         if run.finished:
+            if run.is_deleted and not run.gone:  # the deletion came before the last status, and was learned of after it
+                self._remove(run)
             self._forget_if_gone(run)
         elif run.is_busy or run.stopped:
             return

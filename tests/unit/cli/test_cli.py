@@ -93,6 +93,7 @@ WRONG_ARGUMENTS = {
     "run --local --page-address 0.0.0.0": "--page-address, --page-host and --page-token-file need --page-port",
     "run --local --page-port 0 --page-token-file /no/file": "/no/file: ",
     "run --local --page-port 0 --page-token-file /dev/null": "the page's token must have at least 16 printable",
+    "run --local --page-port 0 --page-token-file /dev/zero": "the page's token must have at least 16 printable",
     "run --local --page-port 0 --page-address 192.0.2.1": "the page cannot be served at 192.0.2.1 port 0: ",
     "run --local --metrics-port 0 --metrics-address 192.0.2.1": "metrics cannot be served at 192.0.2.1 port 0: ",
     "run --local --config /nowhere.toml": "/nowhere.toml: cannot be read: No such file or directory",

@@ -14,6 +14,7 @@ import pytest
 
 from actors.local.kubelet.delays import LOOK, Delays
 from actors.local.kubelet.processes.containers import NO_IMAGE, argv
+from actors.local.kubelet.processes.processes import ProcessExited
 from actors.local.store.object_store import ApiStatus
 from actors.manifests.pause import drained_file, pause_variables
 from actors.runtime import Entropy
@@ -264,6 +265,21 @@ def test_a_program_that_blocks_sigterm_and_waits_for_it_gets_it(laptop: Laptop, 
     laptop.wait_phase("a", "Running")
     laptop.store.delete("pods", "default", "a")
     assert ended(laptop.wait_gone("a"))["exitCode"] == 6
+
+
+def test_a_pod_that_ends_by_itself_while_its_deletion_is_on_its_way_is_gone(laptop: Laptop) -> None:
+    laptop.create("a", ["sleep", "1000"])
+    laptop.wait_phase("a", "Running")
+    runner = laptop.kubelet._runner
+
+    def ends_before_the_kubelet_knows_of_the_deletion() -> None:
+        laptop.store.delete("pods", "default", "a", grace_period_seconds=4)
+        (container,) = runner._with_process("default", "a")
+        assert container.key is not None
+        runner.process_exited(ProcessExited(container.key, 3))
+
+    laptop.kubelet._ask(ends_before_the_kubelet_knows_of_the_deletion)
+    laptop.wait_gone("a")
 
 
 def test_with_a_shared_process_namespace_sigterm_ends_a_program_without_a_handler(laptop: Laptop) -> None:
