@@ -67,7 +67,8 @@ def ends(program: subprocess.Popen[str]) -> tuple[int, str]:
     except subprocess.TimeoutExpired:
         program.kill()
         raise AssertionError(f"it hangs: {program.communicate()}") from None
-    return program.returncode, errors.strip().rpartition("\n")[2]
+    lines = [line for line in errors.strip().splitlines() if not line.startswith("sys:1: ")]  # Python's own last words
+    return program.returncode, lines[-1] if lines else ""
 
 
 NEVER_LEFT: Final = """

@@ -215,9 +215,12 @@ def _without_frames(record: logging.LogRecord) -> bool:
 
 
 def _open_descriptors() -> set[str]:
-    """What is open, by what it is, as numbers are used again; where a system does not tell, nothing."""
+    """What is open, by what it is, as numbers are used again; where a system does not tell, nothing.
+
+    Not the lock on the folder of this process's keys: it is held until the process ends.
+    """
     found = set()
     for descriptor in DESCRIPTORS.iterdir() if DESCRIPTORS.is_dir() else ():
         with suppress(OSError):  # the one that read the folder
             found.add(str(descriptor.readlink()))
-    return found
+    return {each for each in found if not (each.endswith("/lock") and "/executor-pods-" in each)}
