@@ -88,7 +88,7 @@ def test_an_expired_token_is_renewed_and_saved_in_its_file(
     assert saved["client-id"] == "me"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert authorization(load(path)) == f"Bearer {new['id_token']}", "without asking again"
-    assert "Starting new HTTPS connection" in caplog.text, "the package's requests are logged"
+    assert caplog.records, "the package says what it does"
     assert not [secret for secret in (SECRET, "first", "second", new["id_token"]) if secret in caplog.text]
     assert (os.environ["NO_PROXY"], "no_proxy" in os.environ) == ("example.com", False)
 
