@@ -253,13 +253,14 @@ class Executors:
         for report in reports:
             if entry is not None and isinstance(report, ExecutorRemoved):
                 removal = self._replacement.decide(entry, report)
+                if removal.lowered_target:
+                    self._record_in_lease()
                 self._tell(removal)
                 self._state.ends(EndedExecutor(entry, pod, removal))
             else:
                 self._tell(report)
         if entry is not None and entry.profile in self._replacement.profiles:
             self._children[ALLOCATOR].tell(self._state.target(decided=frozenset((executor_id,))))
-            self._record_in_lease()
 
     def _scaled_down(self, message: ExecutorsScaledDown) -> None:
         self._state.enter(self._state.ledger.scaled_down(message.pods), *message.pods)
