@@ -28,7 +28,7 @@ from actors.messages import (
     RenewLease,
     SetWarm,
 )
-from tests.scenarios.seeds import seeds
+from tests.scenarios.seeds import PAUSES, crash_one, lag, seeds
 from tests.scenarios.world import World
 
 if TYPE_CHECKING:
@@ -37,9 +37,7 @@ if TYPE_CHECKING:
     from actors.pods.loss import LossReason
 
 STEPS: Final = 30
-PAUSES: Final = (0.0, 0.0, 0.004, 0.1, 0.7, 1.0, 2.5, 6.0)
 WARM, MOST, MOST_LEASES = 3, 6, 2
-PARTS: Final = ("allocator", "lifecycle-manager", "request-pool", "snapshot-store", "watch-source")
 
 
 class Holders:
@@ -155,12 +153,10 @@ class Holders:
         self.world.ask(KillExecutors(tuple(self.some(alive)), adjust_target=self.random.random() < 0.5))
 
     def crash(self) -> None:
-        part = self.random.choice(PARTS)
-        if self.world.lives(part):
-            self.world.crash(part)
+        crash_one(self.random, self.world)
 
     def lag(self) -> None:
-        self.world.api.lag = timedelta(seconds=self.random.choice((0.0, 0.0, 0.5, 2.0)))
+        lag(self.random, self.world)
 
     def some(self, numbers: Iterable[int]) -> list[int]:
         known = sorted(numbers)

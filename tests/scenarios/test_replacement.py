@@ -24,14 +24,13 @@ from actors.messages import (
 from actors.pods.loss_kind import LossKind
 from actors.pods.pod import PROFILE_LABEL
 from tests.scenarios.fleets import name
-from tests.scenarios.seeds import seeds
+from tests.scenarios.seeds import PAUSES, crash_one, lag, seeds
 from tests.scenarios.world import World
 
 if TYPE_CHECKING:
     from actors.kube import Request
 
 STEPS: Final = 14
-PAUSES: Final = (0.0, 0.0, 0.004, 0.1, 0.7, 1.0, 2.5, 6.0)
 START: Final = {"default": 6, "some": 5, "all": 3}
 REPLACED: Final = {
     "default": frozenset[LossKind](),
@@ -39,7 +38,6 @@ REPLACED: Final = {
     "all": frozenset(LossKind),
 }
 ENDING: Final = (ExecutorState.TERMINATING, ExecutorState.ENDED)
-PARTS: Final = ("allocator", "lifecycle-manager", "request-pool", "snapshot-store", "watch-source")
 
 
 class Losses:
@@ -100,12 +98,10 @@ class Losses:
         self.world.ask(RetireExecutors(ids, deadline=timedelta(seconds=self.random.choice((0.5, 2)))))
 
     def crash(self) -> None:
-        part = self.random.choice(PARTS)
-        if self.world.lives(part):
-            self.world.crash(part)
+        crash_one(self.random, self.world)
 
     def lag(self) -> None:
-        self.world.api.lag = timedelta(seconds=self.random.choice((0.0, 0.0, 0.5, 2.0)))
+        lag(self.random, self.world)
 
     # ── checks ───────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -27,7 +27,7 @@ from actors.messages import (
 )
 from actors.pods.pod import PROFILE_LABEL
 from tests.scenarios.fleets import name
-from tests.scenarios.seeds import seeds
+from tests.scenarios.seeds import PAUSES, lag, seeds
 from tests.scenarios.world import World
 
 if TYPE_CHECKING:
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 STEPS: Final = 16
 PROFILES: Final = ("default", "gpu")
 MOST: Final = 8
-PAUSES: Final = (0.0, 0.0, 0.004, 0.1, 0.7, 1.0, 2.5, 6.0)
 ENDING: Final = (ExecutorState.TERMINATING, ExecutorState.ENDED)
 
 
@@ -155,7 +154,7 @@ class Sequence:
                 self.world.backend.tell(RegisterExecutor(each.id))
 
     def lag(self) -> None:
-        self.world.api.lag = timedelta(seconds=self.random.choice((0.0, 0.0, 0.5, 2.0)))
+        lag(self.random, self.world)
 
     # ── checks ───────────────────────────────────────────────────────────────────────────────────────────────────
 
